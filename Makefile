@@ -1,0 +1,36 @@
+# demo, test, lint, bench: each makes .venv and installs when needed; there is nothing to do first.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+TYPES := build/types/streamgauge
+
+.PHONY: demo test lint types bench clean
+
+$(STAMP): pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[torch,dev]'
+	touch $@
+
+demo: $(STAMP)
+	$(BIN)/streamgauge demo
+
+test: $(STAMP)
+	$(BIN)/python -m pytest -n auto -q
+
+lint: $(STAMP) types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	MYPYPATH=build/types $(BIN)/mypy -p streamgauge
+
+# mypy cannot follow package-dir: give it the tree as it is installed.
+types:
+	rm -rf build/types && mkdir -p $(TYPES)
+	ln -s $(CURDIR)/streamgauge/* $(TYPES)/
+	for room in theory kernels simulate proofs examples; do ln -s $(CURDIR)/$$room $(TYPES)/$$room; done
+
+bench: $(STAMP)
+	$(BIN)/streamgauge bench theory
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info

@@ -1,0 +1,5 @@
+"""streamgauge: expressivity-theorem verification for hyper-connection networks."""
+
+from __future__ import annotations
+
+__version__ = "0.1.0"

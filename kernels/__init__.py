@@ -1,1 +1,11 @@
+"""Kernels of the stream operations and their torch reference twins; knows nothing of theorems.
 
+:mod:`streamgauge.kernels.reference` is the meaning of every operation.
+"""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+
+if find_spec("torch") is None:
+    raise ModuleNotFoundError("kernels needs torch: pip install 'streamgauge[torch]'", name="torch")

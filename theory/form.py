@@ -174,6 +174,12 @@ class NormalForm:
             if rank < self.chain.dims[l]:
                 reason = f"gauge {l}: rank {rank}, expected {self.chain.dims[l]} (invertible)"
                 return Verdict(False, reason, {"level": l, "rank": rank})
+        if self.norm is not None:
+            from streamgauge.theory.norm import check_norm  # norm makes forms, so it cannot be imported above
+
+            verdict = check_norm(self, tolerance)
+            if not verdict:
+                return verdict
         worst = float(residuals.max(initial=0.0))
         how = "exactly" if self.chain.exact else f"within {worst:.3g}"
         return Verdict(True, f"A P = P' D at all {len(self)} sites, {how}", {"residual": worst})

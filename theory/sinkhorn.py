@@ -231,7 +231,7 @@ def sinkhorn_limit(logits: ArrayLike, *, tolerance: float = 1e-13, max_sweeps: i
         error = float(max(marginal_errors(matrix)))
         if error <= tolerance:
             break
-    sigma = np.linalg.svd(matrix, compute_uv=False)
+    sigma = np.asarray(np.linalg.svd(matrix, compute_uv=False), dtype=np.float64)
     words = f"marginal error {error:.3g} after {count} sweeps, expected at most {tolerance:g}"
     verdict = Verdict(error <= tolerance, words, {"error": error, "sweeps": count, "tolerance": tolerance})
     return SinkhornLimit(matrix, count, sigma, float(sigma[1] ** 2) if len(sigma) > 1 else 0.0, verdict)

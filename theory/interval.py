@@ -101,35 +101,35 @@ def interval_basis(
     powers = [flint.fmpz(1)]  # Q_l = q_0 .. q_{l-1}
     for _, q in split:
         powers.append(powers[-1] * q)
-    # A column of the sweep at level l is Q_l / base times the vector it stands for; base is fixed at its birth.
-    base: dict[Alive, flint.fmpq] = {(0, j): flint.fmpq(1) for j in range(dims[0])}
-    first = _like(flint.fmpz_mat(0, 0), dims[0], [[int(i == j) for j in range(dims[0])] for i in range(dims[0])])
+    # A column of the sweep at level l is  weight Q_l / Q_birth  times the vector it stands for.
+    weight: dict[Alive, Any] = {}
+    first = _sparse(flint.fmpz_mat(0, 0), dims[0], [{j: 1} for j in range(dims[0])])
     if start is not None:
         if (start.nrows(), start.ncols()) != (dims[0], dims[0]) or start.rank() < dims[0]:
             raise InputError(f"start: expected an invertible matrix of shape ({dims[0]}, {dims[0]})")
         first, factor = start.numer_denom()
-        base = {bar: 1 / flint.fmpq(factor) for bar in base}
+        weight = {(0, j): factor for j in range(dims[0])}
+
+    def vectors(level: int, columns: Ring, bars: list[Alive], factors: list[Any]) -> flint.fmpq_mat:
+        grown = [powers[level] // powers[birth] for birth, _ in bars]
+        scale = [g * f * weight.get(bar, 1) for g, f, bar in zip(grown, factors, bars)]
+        return flint.fmpq_mat(columns) * _diagonal([flint.fmpq(1, x) for x in scale])
 
     def complete(level: int, image: Ring, survivors: list[Alive], born: list[Alive]) -> Ring:
         if newborns is None:
-            base.update((bar, flint.fmpq(powers[level])) for bar in born)
             return missing_units(split[level - 1][0])
-        scale = [base[bar] / powers[level] for bar in survivors]
-        columns = newborns(level, flint.fmpq_mat(image) * _diagonal(scale))
+        columns = newborns(level, vectors(level, image, survivors, [1] * len(survivors)))
         found, wanted = (columns.nrows(), columns.ncols()), (image.nrows(), len(born))
         if found != wanted:
             raise InputError(f"newborns of level {level}: found shape {found}, expected {wanted}")
         integral, factor = columns.numer_denom()
-        if _beside(image, integral).rank() < wanted[0]:
+        if beside(image, integral).rank() < wanted[0]:
             raise InputError(f"newborns of level {level}: found columns that depend on the image, expected a basis")
-        base.update((bar, flint.fmpq(powers[level]) / factor) for bar in born)
+        weight.update((bar, factor) for bar in born)
         return integral
 
     swept = sweep([a for a, _ in split], dims, first, complete)
-    gauge = []
-    for level, (columns, factors, bars) in enumerate(corrected(swept)):
-        scale = [base[bar] / (factor * powers[level]) for bar, factor in zip(bars, factors)]
-        gauge.append(flint.fmpq_mat(columns) * _diagonal(scale))
+    gauge = [vectors(l, columns, bars, factors) for l, (columns, factors, bars) in enumerate(corrected(swept))]
     return IntervalBasis(tuple(gauge), *pattern(swept, dims))
 
 
@@ -154,9 +154,9 @@ def sweep(mixers: Sequence[Ring], dims: Sequence[int], first: Ring, complete: Co
         free = [slot for slot in range(dims[l + 1]) if slot not in taken]
         free += [slot for slot in range(dims[l + 1], max(dims)) if slot not in taken]
         born = [(l + 1, slot) for slot in free[: dims[l + 1] - rank]]
-        image = _select(image, event.pivots)
+        image = image * _sparse(image, dims[l], [{j: 1} for j in event.pivots])
         if born:
-            image = _beside(image, complete(l + 1, image, survivors, born))
+            image = beside(image, complete(l + 1, image, survivors, born))
         events.append(event)
         columns.append(image)
         alive.append(survivors + born)
@@ -168,20 +168,20 @@ def sweep(mixers: Sequence[Ring], dims: Sequence[int], first: Ring, complete: Co
 def corrected(swept: Sweep) -> Iterator[tuple[Ring, list[Any], list[Alive]]]:
     """For levels 0 .. L: the corrected columns in slot order, the factor each was multiplied by to stay in the ring,
     and the bars they stand for."""
-    n = len(swept.alive[-1])
-    combination: list[list[Any]] = [[int(i == j) for i in range(n)] for j in range(n)]  # C_l by columns
-    factors: list[Any] = [1] * n
+    last = swept.alive[-1]
+    combination: list[dict[int, Any]] = [{j: 1} for j in range(len(last))]  # C_l by columns, non-zero entries
+    factors: list[Any] = [1] * len(last)
     out: list[tuple[Ring, list[Any], list[Alive]]] = []
-    matrix = None
+    matrix: Ring = None
     for level in range(len(swept.columns) - 1, -1, -1):
         event = swept.events[level] if level < len(swept.events) else None
         if event is not None:
             combination, factors = _earlier(event, combination, factors)
         if event is not None or matrix is None:
-            order = sorted(range(len(factors)), key=lambda j: swept.alive[level][j][1])
-            matrix = _like(swept.columns[level], len(order), _transposed([combination[j] for j in order]))
-            ordered = [factors[j] for j in order]
-            bars = [swept.alive[level][j] for j in order]
+            alive = swept.alive[level]
+            order = sorted(range(len(alive)), key=lambda j: alive[j][1])
+            matrix = _sparse(swept.columns[level], len(alive), [combination[j] for j in order])
+            ordered, bars = [factors[j] for j in order], [alive[j] for j in order]
         out.append((swept.columns[level] * matrix, ordered, bars))
     return reversed(out)
 
@@ -191,20 +191,18 @@ def pattern(
 ) -> tuple[tuple[tuple[int, ...], ...], tuple[tuple[int, ...], ...], tuple[Bar, ...], tuple[int, ...]]:
     """Slots of every level, gates of every site, bars and ranks."""
     slots = tuple(tuple(sorted(slot for _, slot in alive)) for alive in swept.alive)
-    gates = []
-    for before, after in zip(swept.alive, swept.alive[1:]):
-        lives = {slot for _, slot in set(before) & set(after)}
-        gates.append(tuple(int(slot in lives) for slot in range(max(dims))))
+    gates, width = [], max(dims)
+    for before, event in zip(swept.alive, swept.events):
+        lives = {slot for _, slot in before} if event is None else {before[j][1] for j in event.pivots}
+        gates.append(tuple(int(slot in lives) for slot in range(width)))
     return slots, tuple(gates), swept.bars, tuple(swept.ranks)
 
 
 def missing_units(a: Ring) -> Ring:
     """Unit vectors that complete the column space of ``a``: e_f for every row f that depends on the rows above it."""
-    reduced, _, rank = _echelon(a.transpose())
-    pivots = set(_pivots(reduced, rank))
-    rows = a.nrows()
-    born = [f for f in range(rows) if f not in pivots]
-    return _like(a, rows, [[int(i == f) for f in born] for i in range(rows)], len(born))
+    rows, _, rank = _echelon(a.transpose())
+    pivots = set(_pivots(rows, rank))
+    return _sparse(a, a.nrows(), [{f: 1} for f in range(a.nrows()) if f not in pivots])
 
 
 def _event(image: Ring, rank: int, width: int) -> Event:
@@ -227,19 +225,17 @@ def _event(image: Ring, rank: int, width: int) -> Event:
     return Event(pivots, dead, factors, relations)
 
 
-def _earlier(event: Event, later: list[list[Any]], factors: list[Any]) -> tuple[list[list[Any]], list[Any]]:
+def _earlier(event: Event, later: list[dict[int, Any]], factors: list[Any]) -> tuple[list[dict[int, Any]], list[Any]]:
     """C_l (by columns) and its factors from those of level l + 1."""
-    n = len(event.pivots) + len(event.dead)
-    columns: list[list[Any]] = [[0] * n for _ in range(n)]
-    out: list[Any] = [1] * n
-    for a, c in enumerate(event.pivots):
+    pivots = event.pivots
+    columns: list[dict[int, Any]] = [{}] * (len(pivots) + len(event.dead))
+    out: list[Any] = [1] * len(columns)
+    for a, c in enumerate(pivots):
         out[c] = factors[a]
-        for b, i in enumerate(event.pivots):
-            columns[c][i] = later[a][b]
+        columns[c] = {pivots[b]: x for b, x in later[a].items()}
     for factor, relation, c in zip(event.factors, event.relations, event.dead):
-        out[c] = columns[c][c] = factor
-        for x, i in zip(relation, event.pivots):
-            columns[c][i] = -x
+        out[c] = factor
+        columns[c] = {c: factor, **{i: -x for i, x in zip(pivots, relation) if x != 0}}
     return columns, out
 
 
@@ -262,32 +258,23 @@ def _pivots(rows: list[list[Any]], rank: int) -> list[int]:
     return pivots
 
 
-def _like(model: Ring, rows: int, table: list[list[Any]], cols: int | None = None) -> Ring:
-    """A matrix of ``model``'s type."""
-    width = cols if cols is not None else len(table[0]) if table else 0
-    entries = [x for row in table for x in row]
-    if isinstance(model, flint.nmod_mat):
-        return flint.nmod_mat(rows, width, entries, model.modulus())
-    return type(model)(rows, width, entries)
+def _sparse(model: Ring, rows: int, columns: list[dict[int, Any]]) -> Ring:
+    """The matrix of ``model``'s type with these columns; setting entries is much cheaper than passing them all."""
+    shape = (rows, len(columns))
+    out = flint.nmod_mat(*shape, model.modulus()) if isinstance(model, flint.nmod_mat) else type(model)(*shape)
+    for j, column in enumerate(columns):
+        for i, x in column.items():
+            out[i, j] = x
+    return out
 
 
-def _select(matrix: Ring, keep: list[int]) -> Ring:
-    return _like(matrix, matrix.nrows(), [[row[j] for j in keep] for row in matrix.tolist()], len(keep))
-
-
-def _beside(left: Ring, right: Ring) -> Ring:
-    if not left.ncols():
-        return right
-    rows = [[*a, *b] for a, b in zip(left.tolist(), right.tolist())]
-    return _like(left, left.nrows(), rows, left.ncols() + right.ncols())
-
-
-def _transposed(columns: list[list[Any]]) -> list[list[Any]]:
-    return [list(row) for row in zip(*columns)]
+def beside(left: Ring, right: Ring) -> Ring:
+    """[left | right], by two products with unit columns."""
+    a, b = left.ncols(), right.ncols()
+    first = _sparse(left, a, [{j: 1} if j < a else {} for j in range(a + b)])
+    second = _sparse(left, b, [{j - a: 1} if j >= a else {} for j in range(a + b)])
+    return left * first + right * second
 
 
 def _diagonal(values: list[flint.fmpq]) -> flint.fmpq_mat:
-    n = len(values)
-    entries: list[Any] = [0] * (n * n)
-    entries[:: n + 1] = values
-    return flint.fmpq_mat(n, n, entries)
+    return _sparse(flint.fmpq_mat(0, 0), len(values), [{j: x} for j, x in enumerate(values)])

@@ -1,0 +1,232 @@
+"""A trained network with static mixers, rewritten in another stream basis: mHC to (norm-)gated iHC.
+
+With ``A_l P_l = P_{l+1} D_l`` and ``X_l = P_l Y_l`` the network
+
+    X_{l+1} = A_l X_l + r_l(X_l) F_l(p_l(X_l) X_l),    p(X), r(X) = sigmoid(scale * W vec(X) / rms(X) + base), ...
+
+becomes, function for function,
+
+    Y_{l+1} = D_l Y_l + P_{l+1}^{-1} r_l F_l(p_l P_l Y_l),
+
+where the controller reads ``W' = W (P_l (x) I_d)`` and the RMS goes through a triangular ``T_l`` with
+``T_l^T T_l = P_l^T P_l`` (the Gram form would lose cond(P)^2).  Branches, embedding and language-model head are
+copied untouched.  Theorems 1 to 3 end to end; hypotheses: static mixers, the same P_l for all tokens, no per-stream
+norm, no site used twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from streamgauge.simulate import checkpoint
+from streamgauge.simulate.checkpoint import Checkpoint
+from streamgauge.simulate.config import ModelConfig, NormGateConfig
+from streamgauge.simulate.mixers import static_mixers
+from streamgauge.simulate.network import is_coefficient
+from streamgauge.theory.chain import Chain
+from streamgauge.theory.conditioning import Conditioning, conditioning
+from streamgauge.theory.errors import InputError
+from streamgauge.theory.form import NormalForm, NormGate
+from streamgauge.theory.norm import norm_form
+from streamgauge.theory.normal_form import normal_form
+from streamgauge.theory.rounding import floating_form
+
+Floats = NDArray[np.float64]
+FORMS = ("identity", "binary", "graded")
+STATE_LIMIT = 100.0
+"""Largest |log2| of a norm gate's scale in a converted network: float32 and bfloat16 end at 2^127."""
+
+
+@dataclass(frozen=True)
+class Conversion:
+    """What a conversion did: the form found, its conditioning and what the network was told."""
+
+    form: NormalForm
+    conditioning: Conditioning
+    config: ModelConfig
+    tensors: Mapping[str, Any]
+
+
+def convert(
+    source: Path,
+    destination: Path,
+    *,
+    form: str = "graded",
+    norm: NormGate | None = None,
+    force: bool = False,
+    finish: Callable[[Path], None] | None = None,
+) -> Conversion:
+    """Convert the checkpoint at ``source`` and write it to ``destination``.
+
+    **Arguments**
+
+    - ``form``: "identity" (Theorem 1), "binary" (Theorem 2) or "graded"; ``norm``: the norm gate of Theorem 3 on top.
+    - ``force``: replace an existing destination.
+    - ``finish``: called with the staged folder before it is renamed into place (used to add a certificate).
+
+    **Raises** :class:`InputError`, one line, for anything that cannot be converted; nothing is written then, and the
+    source is never touched.
+    """
+    checkpoint.refuse_existing(destination, force)
+    if destination.resolve() == source.resolve():
+        raise InputError(f"{destination}: is the source itself, expected another path")
+    given = checkpoint.read(source)
+    made = convert_tensors(given.config, given.tensors, form=form, norm=norm, place=str(source))
+    metadata = {**given.metadata, "conversion": conversion_record(given, made)}
+    checkpoint.save(destination, made.config, made.tensors, metadata, force=force, finish=finish)
+    return made
+
+
+def convert_tensors(
+    config: ModelConfig, tensors: Mapping[str, Any], *, form: str, norm: NormGate | None, place: str
+) -> Conversion:
+    """The conversion in memory: config and tensors (torch) in, config and tensors out."""
+    if form not in FORMS:
+        raise InputError(f"form: found {form!r}, expected one of {', '.join(FORMS)}")
+    _refuse_unconvertible(config, place)
+    chain = network_chain(config, tensors)
+    found = floating_form(normal_form(chain, form))
+    if norm is not None:
+        found = norm_form(found, norm)
+        _refuse_out_of_range(found)
+    return Conversion(
+        found, conditioning(found), _converted_config(config, found), _converted_tensors(config, tensors, found)
+    )
+
+
+def network_chain(config: ModelConfig, tensors: Mapping[str, Any]) -> Chain:
+    """The chain of a checkpoint in float64: its mixers, its entry and, where it is a constant row, its readout."""
+    n = config.streams
+    entry = np.ones(n) if config.entry == "copy" else floats(tensors["entry"])
+    return Chain(list(static_mixers(config, tensors)), entry=entry, readout=_constant_readout(config, tensors))
+
+
+def conversion_record(given: Checkpoint, made: Conversion) -> dict[str, Any]:
+    """The self-description stored in the converted config.json under "conversion"."""
+    form = made.form
+    record: dict[str, Any] = {
+        "form": form.form,
+        "source_sha256": dict(given.sha256),
+        "source_model": given.config.to_json(),
+        "source_dtypes": {
+            name: str(t.dtype).removeprefix("torch.") for name, t in given.tensors.items() if is_coefficient(name)
+        },
+        "bars": [[bar.birth, bar.death, bar.slot] for bar in form.bars],
+        "ranks": [label.rank for label in form.ranks],
+        "cond": [float(c) for c in made.conditioning.cond],
+        "residual": float(form.residuals().max(initial=0.0)),
+        "notes": list(form.notes),
+    }
+    if form.norm is not None:
+        record["log2_state_growth"] = -float(form.norm.log2_scales[-1])
+    return record
+
+
+def _refuse_unconvertible(config: ModelConfig, place: str) -> None:
+    if config.gauge:
+        raise InputError(f"{place}: already converted; give the original checkpoint, or --restore this one first")
+    if config.residual not in ("mhc", "hc", "mean-gated"):
+        raise InputError(
+            f"{place}: residual is {config.residual!r}, expected 'mhc', 'hc' or 'mean-gated' "
+            "(the others have no mixing matrix to remove)"
+        )
+    if config.loops != 1:
+        raise InputError(
+            f"{place}: the stack is applied {config.loops} times with the same weights; expected 1 "
+            "(around a loop the product of the mixers is a holonomy that no change of basis removes)"
+        )
+
+
+def _refuse_out_of_range(form: NormalForm) -> None:
+    if form.norm is None:
+        return
+    worst = int(np.abs(form.norm.log2_scales).argmax())
+    if abs(form.norm.log2_scales[worst]) > STATE_LIMIT:
+        raise InputError(
+            f"norm: at level {worst} the state would grow by 2^{-form.norm.log2_scales[worst]:.0f}, expected at most "
+            f"2^{STATE_LIMIT:.0f} (float32 and bfloat16 end at 2^127); set a cap on the norm gate, e.g. --cap 1"
+        )
+
+
+def _converted_config(config: ModelConfig, form: NormalForm) -> ModelConfig:
+    residual, norm_gate = "ihc" if form.form == "identity" else "gated", None
+    if form.norm is not None:
+        gate = form.norm.gate
+        residual = "norm-gated"
+        norm_gate = NormGateConfig(float(gate.eps), None if gate.cap is None else float(gate.cap))
+    return replace(
+        config,
+        residual=residual,
+        gauge=True,
+        entry="free",
+        readout="gate" if config.readout == "gate" else "linear",
+        norm_gate=None
+        if gate is None
+        else NormGateConfig(float(gate.eps), None if gate.cap is None else float(gate.cap)),
+    )
+
+
+def _converted_tensors(config: ModelConfig, tensors: Mapping[str, Any], form: NormalForm) -> dict[str, Any]:
+    """Tensors of the converted network: what the gauge changes in float64, everything else as it was."""
+    out: dict[str, Any] = {}
+    for name, tensor in tensors.items():
+        if ".mixer." not in name and not name.endswith(".gates") and name not in ("entry", "head.linear"):
+            out[name] = tensor
+    gates = form.norm.base_gates if form.norm is not None else form.gates
+    for l in range(len(form)):
+        site = f"sites.{l}"
+        out[f"{site}.gauge.read"] = put(form.gauge[l])
+        out[f"{site}.gauge.write"] = put(form.gauge_inverse[l + 1])
+        if config.coefficients == "dynamic":
+            out[f"{site}.gauge.metric"] = put(metric(form.gauge[l]))
+            out[f"{site}.coef.weight"] = put(gauged_weight(floats(tensors[f"{site}.coef.weight"]), form.gauge[l]))
+        if form.form != "identity" or form.norm is not None:
+            out[f"{site}.gates"] = put(np.asarray(gates[l]))
+    out["entry"] = put(form.entry[:, 0])
+    if config.readout == "gate":
+        out["head.gauge.read"] = put(form.gauge[-1])
+        out["head.gauge.metric"] = put(metric(form.gauge[-1]))
+        out["head.weight"] = put(gauged_weight(floats(tensors["head.weight"]), form.gauge[-1]))
+    else:
+        out["head.linear"] = put(form.readout[0])
+    return out
+
+
+def gauged_weight(weight: Floats, gauge: Floats) -> Floats:
+    """``W (P (x) I_d)`` for W of shape (m, n d), columns stream-major, and P of shape (n, n)."""
+    n = gauge.shape[0]
+    blocks = weight.reshape(weight.shape[0], n, -1)
+    return np.einsum("msd,st->mtd", blocks, gauge).reshape(weight.shape)
+
+
+def metric(gauge: Floats) -> Floats:
+    """Upper triangular T with non-negative diagonal and ``T^T T = P^T P`` (QR of P; never the Gram matrix)."""
+    triangle = np.linalg.qr(gauge, mode="r")
+    return triangle * np.where(np.diag(triangle) < 0, -1.0, 1.0)[:, None]
+
+
+def _constant_readout(config: ModelConfig, tensors: Mapping[str, Any]) -> Floats | None:
+    n = config.streams
+    if config.readout == "sum":
+        return np.ones(n)
+    if config.readout == "mean":
+        return np.full(n, 1.0 / n)
+    return floats(tensors["head.linear"]) if config.readout == "linear" else None
+
+
+def put(array: Floats, dtype: str = "float64") -> Any:
+    """A float64 array as a contiguous torch tensor of that dtype (a strided one would be stored scrambled)."""
+    return torch.from_numpy(np.ascontiguousarray(array, dtype=np.float64)).to(getattr(torch, dtype))
+
+
+def floats(tensor: Any) -> Floats:
+    """A torch tensor as a float64 array."""
+    array: Floats = tensor.detach().double().numpy()
+    return array

@@ -109,7 +109,8 @@ def coefficients(
     unit = measured.detach().abs().amax((-2, -1)).clamp(min=max(root, torch.finfo(weight.dtype).tiny))
     rms = ((measured / unit[..., None, None]).square().mean((-2, -1)) + (root / unit).square()).sqrt()
     projected = wide.flatten(-2) @ weight.mT
-    return scale * (projected / unit[..., None]) / rms[..., None] + base
+    out: Tensor = scale * (projected / unit[..., None]) / rms[..., None] + base
+    return out
 
 
 def read(x: Tensor, p: Tensor) -> Tensor:
@@ -142,7 +143,8 @@ def write(
         if mixer is None or mixer.shape[-2:] != (x.shape[-2], x.shape[-2]):
             found = None if mixer is None else tuple(mixer.shape)
             raise ValueError(f"write mixer: found shape {found}, expected (..., {x.shape[-2]}, {x.shape[-2]})")
-        carry = mixer.to(wide) @ state
+        # einsum, not matmul: matmul picks its kernel by requires_grad, and the last bit with it (and is slower here).
+        carry = torch.einsum("...ij,...jd->...id", mixer.to(wide), state)
     elif mode in ("diag", "norm"):
         if gates is None:
             raise ValueError(f"write gates: found None, expected (..., {x.shape[-2]}) for mode {mode!r}")

@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 
 import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
 from streamgauge.simulate.branches import MLP, Attention, RMSNorm
 from streamgauge.simulate.config import ModelConfig
 from streamgauge.simulate.network import HyperNetwork, is_coefficient
 from streamgauge.theory.errors import InputError
-from torch import Tensor, nn
-from torch.nn import functional as F
 
 
 class ByteLM(HyperNetwork):

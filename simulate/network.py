@@ -15,11 +15,12 @@ from collections.abc import Sequence
 from typing import TypeVar
 
 import torch
+from torch import Tensor, nn
+
 from streamgauge.kernels import reference
 from streamgauge.simulate.config import ModelConfig, NormGateConfig
 from streamgauge.theory.errors import InputError
 from streamgauge.theory.sinkhorn import recipe_named
-from torch import Tensor, nn
 
 PRECISIONS = {
     "float64": torch.float64,
@@ -146,7 +147,7 @@ class Site(nn.Module):
         eye = torch.eye(self.n, dtype=self.gates.dtype, device=self.gates.device)
         if self.rule == "mean-gated":
             return (1 - self.gates) / self.n + self.gates * eye
-        gates = self.gates
+        gates: Tensor = self.gates
         if self.rule == "norm-gated":
             gates = reference.norm_factor(gates, self.norm_gate.eps, self.norm_gate.cap) * gates
         return torch.diag(gates)

@@ -133,6 +133,13 @@ def interval_basis(
     return IntervalBasis(tuple(gauge), *pattern(swept, dims))
 
 
+def sweep_rational(mixers: Sequence[flint.fmpq_mat], dims: Sequence[int]) -> Sweep:
+    """The forward pass over Q from the identity, on the integer matrices q_l A_l: bars and ranks, no gauge."""
+    integers = [a.numer_denom()[0] for a in mixers]
+    first = _sparse(flint.fmpz_mat(0, 0), dims[0], [{j: 1} for j in range(dims[0])])
+    return sweep(integers, dims, first, lambda level, image, survivors, born: missing_units(integers[level - 1]))
+
+
 def sweep(mixers: Sequence[Ring], dims: Sequence[int], first: Ring, complete: Complete) -> Sweep:
     """The forward pass over maps of one ring type, from the columns ``first`` of level 0 in elder order."""
     columns, alive = [first], [[(0, j) for j in range(dims[0])]]
@@ -183,7 +190,7 @@ def corrected(swept: Sweep) -> Iterator[tuple[Ring, list[Any], list[Alive]]]:
             matrix = _sparse(swept.columns[level], len(alive), [combination[j] for j in order])
             ordered, bars = [factors[j] for j in order], [alive[j] for j in order]
         out.append((swept.columns[level] * matrix, ordered, bars))
-    return reversed(out)
+    return iter(out[::-1])
 
 
 def pattern(

@@ -13,6 +13,7 @@ from functools import cached_property
 from typing import Any
 
 import flint
+
 from streamgauge.theory.chain import Chain
 from streamgauge.theory.errors import InputError
 from streamgauge.theory.form import Bar

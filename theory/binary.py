@@ -9,6 +9,7 @@ from fractions import Fraction
 from math import gcd, lcm
 
 import flint
+
 from streamgauge.theory.chain import Chain
 from streamgauge.theory.form import Bar, NormalForm, RankLabel
 from streamgauge.theory.interval import IntervalBasis, interval_basis
@@ -39,9 +40,9 @@ def _integral(basis: IntervalBasis) -> tuple[flint.fmpq_mat, ...]:
         for level in range(bar.birth, bar.death + 1):
             factors[level][at[level][bar.slot]] = factor
     scaled = []
-    for p, factor in zip(basis.gauge, factors):
+    for p, constants in zip(basis.gauge, factors):
         diagonal = flint.fmpq_mat(p.ncols(), p.ncols())
-        for j, x in factor.items():
+        for j, x in constants.items():
             diagonal[j, j] = x
         scaled.append(p * diagonal)
     return tuple(scaled)

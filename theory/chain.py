@@ -15,6 +15,7 @@ from typing import Any
 
 import flint
 import numpy as np
+
 from streamgauge.theory import exact
 from streamgauge.theory.errors import InputError
 

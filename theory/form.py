@@ -12,6 +12,7 @@ from functools import cached_property
 
 import flint
 import numpy as np
+
 from streamgauge.theory import exact
 from streamgauge.theory.chain import Chain, Matrix
 from streamgauge.theory.verdict import Verdict
@@ -148,20 +149,26 @@ class NormalForm:
         return None if self.chain.readout is None else _times(self.chain.readout, self.gauge[-1])
 
     def residuals(self) -> exact.Floats:
-        """max |A_l P_l - P_{l+1} D_l| / max(1, max |A_l P_l|) for every site (0 exactly for a correct exact form)."""
+        """max over columns p of P_l of ``|A_l p - (P_{l+1} D_l)_p| / (||A_l|| |p|)`` for every site, in the max norm.
+
+        Invariant under scaling of columns.  Exact forms: 0 where the equation holds, 1 where it does not.
+        """
         out = np.empty(len(self))
         for l, a in enumerate(self.chain.mixers):
             left, right = _times(a, self.gauge[l]), _times(self.gauge[l + 1], self.diagonal(l))
             if self.chain.exact:
                 out[l] = float(left != right)
             else:
-                out[l] = np.abs(left - right).max(initial=0.0) / max(1.0, np.abs(left).max(initial=0.0))
+                sizes = np.abs(a).sum(axis=1).max(initial=0.0) * np.abs(self.gauge[l]).max(axis=0, initial=0.0)
+                misses = np.abs(left - right).max(axis=0, initial=0.0)
+                out[l] = (misses / np.where(sizes > 0, sizes, 1.0)).max(initial=0.0)
         return out
 
     def check(self, tolerance: float = 1e-12) -> Verdict:
         """Whether the equation holds at every site and every P_l is invertible (and, with a norm gate, c_l too).
 
-        Exact forms: exactly.  Numeric forms: residual at most ``tolerance`` and every P_l of full numerical rank.
+        Exact forms: exactly.  Numeric forms: residual at most ``tolerance`` and every P_l of full numerical rank once
+        its columns have one size (their scale is a free choice, and no matter of invertibility).
         """
         residuals = self.residuals()
         bound = 0.0 if self.chain.exact else tolerance
@@ -170,7 +177,7 @@ class NormalForm:
                 reason = f"site {l}: A P - P' D has residual {value:.3g}, expected at most {bound:.3g}"
                 return Verdict(False, reason, {"site": l, "residual": float(value)})
         for l, p in enumerate(self.gauge):
-            rank = p.rank() if self.chain.exact else int(np.linalg.matrix_rank(p)) if p.size else 0
+            rank = p.rank() if self.chain.exact else _numerical_rank(p)
             if rank < self.chain.dims[l]:
                 reason = f"gauge {l}: rank {rank}, expected {self.chain.dims[l]} (invertible)"
                 return Verdict(False, reason, {"level": l, "rank": rank})
@@ -191,3 +198,10 @@ def _times(a: Matrix, b: Matrix) -> Matrix:
 
 def _solve(a: Matrix, b: Matrix) -> Matrix:
     return a.solve(b) if isinstance(a, flint.fmpq_mat) else np.linalg.solve(a, b)
+
+
+def _numerical_rank(p: exact.Floats) -> int:
+    if not p.size or not np.isfinite(p).all():
+        return 0
+    sizes = np.abs(p).max(axis=0)
+    return int(np.linalg.matrix_rank(p / np.where(sizes > 0, sizes, 1.0)))

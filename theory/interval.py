@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import flint
+
 from streamgauge.theory.errors import InputError
 from streamgauge.theory.form import Bar
 
@@ -284,4 +285,5 @@ def beside(left: Ring, right: Ring) -> Ring:
 
 
 def _diagonal(values: list[flint.fmpq]) -> flint.fmpq_mat:
-    return _sparse(flint.fmpq_mat(0, 0), len(values), [{j: x} for j, x in enumerate(values)])
+    out: flint.fmpq_mat = _sparse(flint.fmpq_mat(0, 0), len(values), [{j: x} for j, x in enumerate(values)])
+    return out

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 import flint
+
 from streamgauge.theory import exact
 from streamgauge.theory.errors import InputError
 from streamgauge.theory.interval import IntervalBasis, Sweep, corrected, missing_units, pattern, sweep

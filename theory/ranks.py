@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import flint
+
 from streamgauge.theory.errors import InputError
 
 Field = Any
@@ -42,7 +43,7 @@ def multiplicities(table: dict[tuple[int, int], int]) -> dict[tuple[int, int], i
     last = max(j for _, j in table)
 
     def r(i: int, j: int) -> int:
-        return table[i, j] if 0 <= i and j <= last else 0
+        return table[i, j] if i >= 0 and j <= last else 0
 
     counts = {(b, d): r(b, d) - r(b - 1, d) - r(b, d + 1) + r(b - 1, d + 1) for b, d in table}
     return {bar: count for bar, count in sorted(counts.items()) if count}

@@ -1,0 +1,831 @@
+"""Checks a streamgauge certificate without trusting what made it: one module, standard library alone.
+
+    python -I -S proofs/checker.py CERT.json [--file CONVERTED_DIR] [--source SOURCE_DIR] [--work FACTOR]
+
+prints one line and exits with 0 only if the certificate is accepted (1 refused, 2 wrong command line).
+
+**Format, version 1.** ASCII JSON without escapes.  Every number of a matrix is a string: "p" or "p/q" in lowest terms
+(``numbers`` = "rational") or the canonical ``float.hex()`` ("float"; a float64 *is* a rational).  Matrices are lists
+of rows.  ``digest`` is the SHA-256 of the rest with sorted keys and no spaces.
+
+**Kinds.**  ``identity`` (all gates 1), ``binary`` (gates 0 or 1), ``graded``; ``norm`` on one of them as ``base``:
+
+    A_l P_l = P_{l+1} D_l,   D_l[i, j] = c_l g_l[s] where column i of P_{l+1} and j of P_l carry slot s  (c_l = 1
+                             but for ``norm``: c(g) = min(cap, sqrt(n) / (||g||_2 + eps)), c(0) = 1, n slots)
+
+- rational: the equation, P_l Q_l = I, and stored = source p_l P_l etc. hold exactly; ``norm``: c_l^2, s_l^2 exactly.
+- float, with ||.|| the largest row sum: R_l = I - P_l Q_l, ||R_l|| <= rho_l < 1, so P_l^{-1} = Q_l (I - R_l)^{-1};
+  the stored network *is* the mHC with A~_l = P_{l+1} D_l P_l^{-1}, where
+  ||A~_l - A_l|| <= ||(P_{l+1} D_l - A_l P_l) Q_l|| / (1 - rho_l) <= 1e-12 ||A_l||, else it is refused.  In a model
+  certificate Q_{l+1} is the stored write map, T_l (``metric``) has T^T T = P^T P and W' = W (P (x) I).
+  Every stated bound is computed again and may only be larger than what the data give.
+- ``rank``: an invertible minor with its inverse (rank >= k), a factorisation with inner dimension k (rank <= k).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import struct
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from fractions import Fraction
+from pathlib import Path
+from typing import Any, NamedTuple
+
+FORMAT_VERSION = 1
+MAX_BYTES = 8 << 20  # of a certificate
+MAX_DEPTH = 8
+MAX_DIGITS = 4300  # of one integer, as in Python itself
+MAX_VALUES = 300_000
+MAX_DENOMINATOR_BITS = 100_000  # of the common denominator of one matrix
+MAX_WORK = 600_000_000  # multiplications of 30-bit digits, about; --work raises it
+MAX_HEADER = 16 << 20  # bytes of a safetensors header or a config.json
+MIXER_LIMIT = Fraction(1, 10**12)  # backward error of A_l, relative to ||A_l||
+OTHER_LIMIT = Fraction(1, 10**9)  # the same for reads, writes, entry, readout, metric and controllers
+FACTOR_LIMIT = Fraction(1, 10**14)  # stored c_l against the rule, relative
+FILES = ("model.safetensors", "config.json")
+HEAD = ("format_version", "kind", "digest", "numbers")
+
+
+class Refused(Exception):
+    """Why a certificate is not accepted: the place, then what is wrong there."""
+
+    def __init__(self, place: str, why: str) -> None:
+        super().__init__(f"{place}: {why}")
+
+
+class Result(NamedTuple):
+    """``reason`` is one line; ``facts`` holds the distances found (floats, rounded up), largest over the sites."""
+
+    accepted: bool
+    reason: str
+    facts: dict[str, Any]
+
+
+class _Bad(NamedTuple):
+    """A literal that json would have taken; it is refused once its place is known."""
+
+    why: str
+
+
+class Work:
+    """The arithmetic a check may still do; refusing beats running for minutes."""
+
+    def __init__(self, factor: int = 1) -> None:
+        self.left = MAX_WORK * factor
+        self.place = "certificate"
+
+    def spend(self, amount: int) -> None:
+        self.left -= amount
+        if self.left < 0:
+            raise Refused(self.place, f"needs more arithmetic than {MAX_WORK} digit products; raise it with --work")
+
+
+class Mat:
+    """A rational matrix: integer rows over one positive denominator."""
+
+    def __init__(self, rows: list[list[int]], cols: int, den: int, work: Work) -> None:
+        self.rows, self.cols, self.den, self.work = rows, cols, den, work
+
+    def __matmul__(self, other: Mat) -> Mat:
+        a, b = self.digits(), other.digits()
+        each = 40 + a * b if a * b < 5000 else 40 + int(6 * (a * b) ** 0.8)  # Karatsuba
+        self.work.spend(len(self.rows) * max(1, self.cols) * other.cols * each)
+        columns = list(zip(*other.rows)) if other.rows else [()] * other.cols
+        product = [[sum(map(int.__mul__, row, col)) for col in columns] for row in self.rows]
+        return Mat(product, other.cols, self.den * other.den, self.work)
+
+    def __sub__(self, other: Mat) -> Mat:
+        if self.den != other.den:
+            self.work.spend((self.den.bit_length() // 30) * (other.den.bit_length() // 30))
+        den = math.lcm(self.den, other.den)
+        s, t = den // self.den, den // other.den
+        return Mat(
+            [[s * x - t * y for x, y in zip(u, v)] for u, v in zip(self.rows, other.rows)], self.cols, den, self.work
+        )
+
+    def transposed(self) -> Mat:
+        return Mat([list(c) for c in zip(*self.rows)] or [[]] * self.cols, len(self.rows), self.den, self.work)
+
+    def norm(self) -> Fraction:
+        """The largest row sum of absolute values."""
+        return Fraction(max((sum(map(abs, row)) for row in self.rows), default=0), self.den)
+
+    def square(self) -> Fraction:
+        """The sum of the squares of all entries."""
+        return Fraction(sum(x * x for row in self.rows for x in row), self.den**2)
+
+    def digits(self) -> int:
+        """The length of the longest integer, in 30-bit digits."""
+        return 1 + max((x.bit_length() for row in self.rows for x in row), default=0) // 30
+
+    def must_vanish(self, place: str, what: str) -> None:
+        for i, row in enumerate(self.rows):
+            for j, x in enumerate(row):
+                if x:
+                    raise Refused(place, f"{what} fails at entry ({i}, {j})")
+
+
+def identity(n: int, work: Work) -> Mat:
+    return Mat([[int(i == j) for j in range(n)] for i in range(n)], n, 1, work)
+
+
+def from_pairs(pairs: Sequence[Sequence[tuple[int, int]]], cols: int, place: str, work: Work) -> Mat:
+    """A matrix of (numerator, denominator) pairs, brought to the common denominator."""
+    den = 1
+    for q in {q for row in pairs for _, q in row}:
+        den = math.lcm(den, q)
+        if den.bit_length() > MAX_DENOMINATOR_BITS:
+            raise Refused(place, f"common denominator of more than {MAX_DENOMINATOR_BITS} bits")
+        work.spend(den.bit_length() * q.bit_length() // 900)
+    work.spend(sum(map(len, pairs)) * (den.bit_length() // 2))  # bounds the memory too
+    return Mat([[p * (den // q) for p, q in row] for row in pairs], cols, den, work)
+
+
+# Reading: every function takes the value and its place, and refuses by that place.
+
+
+def load(text: str) -> dict[str, Any]:
+    """The JSON object of a certificate; nothing json lets slip (NaN, 1e999, duplicate keys, depth) gets through."""
+    if len(text) > MAX_BYTES:
+        raise Refused("certificate", f"larger than {MAX_BYTES} bytes")
+    if not text.isascii() or "\\" in text:
+        at = next(i for i, c in enumerate(text) if c == "\\" or not c.isascii())
+        raise Refused(f"character {at}", "found a backslash or a character beyond ASCII; the format has neither")
+    depth, at = 0, 0
+    for k, piece in enumerate(text.split('"')):
+        for i, c in enumerate(piece if k % 2 == 0 else ""):  # without escapes, odd pieces are the strings
+            depth += (c in "[{") - (c in "]}")
+            if depth > MAX_DEPTH:
+                raise Refused(f"character {at + i}", f"nested deeper than {MAX_DEPTH}")
+        at += len(piece) + 1
+
+    def pairs(items: list[tuple[str, Any]]) -> dict[str, Any]:
+        out: dict[str, Any] = {}
+        for key, value in items:
+            out[key] = value if key not in out else _Bad("duplicate key")
+        return out
+
+    def integer_literal(s: str) -> Any:
+        return int(s) if len(s) <= 9 else _Bad(f"integer literal of {len(s)} characters")
+
+    def bad_literal(s: str) -> Any:
+        return _Bad(f"number literal {s[:24]}; numbers are strings here")
+
+    try:
+        data = json.loads(
+            text,
+            object_pairs_hook=pairs,
+            parse_int=integer_literal,
+            parse_float=bad_literal,
+            parse_constant=bad_literal,
+        )
+    except ValueError as error:
+        raise Refused(f"character {getattr(error, 'pos', 0)}", f"not JSON ({getattr(error, 'msg', error)})") from None
+    _walk(data, "", [0])
+    if not isinstance(data, dict):
+        raise Refused("certificate", "found no JSON object")
+    return data
+
+
+def _walk(value: Any, place: str, count: list[int]) -> None:
+    count[0] += 1
+    if count[0] > MAX_VALUES:
+        raise Refused(place, f"more than {MAX_VALUES} values")
+    if isinstance(value, _Bad):
+        raise Refused(place or "certificate", value.why)
+    if isinstance(value, dict):
+        for key, item in value.items():
+            _walk(item, f"{place}.{key[:60]}" if place else key[:60], count)
+    elif isinstance(value, list):
+        for i, item in enumerate(value):
+            _walk(item, f"{place}[{i}]", count)
+
+
+def fields(value: Any, place: str, required: Iterable[str], optional: Iterable[str] = ()) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise Refused(place, f"found {_kind(value)}, expected an object")
+    needed, dot = tuple(required), f"{place}." if place else ""
+    for name in needed:
+        if name not in value:
+            raise Refused(f"{dot}{name}", "missing")
+    for name in value:
+        if name not in needed and name not in tuple(optional):
+            raise Refused(f"{dot}{name[:60]}", "unknown field")
+    return value
+
+
+def items(value: Any, place: str, length: int | None = None) -> list[Any]:
+    if not isinstance(value, list):
+        raise Refused(place, f"found {_kind(value)}, expected a list")
+    if length is not None and len(value) != length:
+        raise Refused(place, f"found {len(value)} items, expected {length}")
+    return value
+
+
+def integer(value: Any, place: str, top: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= top:
+        raise Refused(place, f"found {_kind(value)}, expected an integer from 0 to {top}")
+    return value
+
+
+def choice(value: Any, place: str, allowed: Iterable[str]) -> str:
+    if not isinstance(value, str) or value not in allowed:
+        raise Refused(place, f"found {_kind(value)}, expected one of {', '.join(allowed)}")
+    return value
+
+
+def _kind(value: Any) -> str:
+    if isinstance(value, str | int):
+        return repr(value)[:40]
+    return "an object" if isinstance(value, dict) else "a list" if isinstance(value, list) else "null"
+
+
+def number(value: Any, place: str, floats: bool) -> tuple[int, int]:
+    """(numerator, denominator) of a number in its one canonical spelling."""
+    if not isinstance(value, str):
+        raise Refused(place, f"found {_kind(value)}, expected a number as a string")
+    if len(value) > (32 if floats else 2 * MAX_DIGITS + 2):
+        raise Refused(place, f"number of {len(value)} characters, more than {MAX_DIGITS} digits allow")
+    if floats:
+        try:
+            x = float.fromhex(value)
+        except (ValueError, OverflowError):
+            x = math.nan
+        if not math.isfinite(x) or x.hex() != value:
+            raise Refused(place, f"found {value[:40]!r}, expected a finite float64 as float.hex() writes it")
+        return x.as_integer_ratio()
+    top, slash, bottom = value.partition("/")
+    digits = (top[1:] if top[:1] == "-" else top, bottom if slash else "2")
+    for d in digits:
+        if len(d) > MAX_DIGITS:
+            raise Refused(place, f"integer of {len(d)} digits, more than {MAX_DIGITS}")
+    plain = all(d.isdigit() and (d == "0" or d[0] != "0") for d in digits) and top != "-0"
+    p, q = (int(top), int(bottom) if slash else 1) if plain else (0, 0)
+    if not plain or (slash and (q < 2 or math.gcd(p, q) != 1)):
+        raise Refused(place, f"found {value[:40]!r}, expected p or p/q in lowest terms")
+    return p, q
+
+
+def matrix(value: Any, place: str, rows: int, cols: int, ctx: Context) -> Mat:
+    grid = [items(row, f"{place}[{i}]", cols) for i, row in enumerate(items(value, place, rows))]
+    pairs = [[number(x, f"{place}[{i}][{j}]", ctx.floats) for j, x in enumerate(row)] for i, row in enumerate(grid)]
+    return from_pairs(pairs, cols, place, ctx.work)
+
+
+def show(x: Fraction) -> str:
+    """``x`` in two digits, rounded up."""
+    return "0" if x == 0 else f"{float(x) * 1.05:.1e}" if x < 10**300 else "more than 1e300"
+
+
+class Context:
+    """What the checks of one certificate share; ``facts`` collects the largest distance of each sort."""
+
+    def __init__(self, data: dict[str, Any], work: Work) -> None:
+        self.data, self.work, self.floats = data, work, False
+        self.facts: dict[str, Any] = {}
+
+    def note(self, name: str, value: Fraction) -> None:
+        old = self.facts.get(name, Fraction(0))
+        self.facts[name] = max(old, value)
+
+    def bound(self, part: dict[str, Any], place: str, name: str, computed: Fraction) -> None:
+        """The stated bound ``part[name]`` must not be below what the data give."""
+        p, q = number(part[name], f"{place}.{name}", True)
+        if Fraction(p, q) < computed:
+            raise Refused(f"{place}.{name}", f"states {show(Fraction(p, q))} where the data give {show(computed)}")
+
+    def relative(self, place: str, name: str, error: Fraction, size: Fraction, limit: Fraction) -> None:
+        if error > limit * size:
+            raise Refused(place, f"{name} off by {show(error)}, more than {show(limit)} times {show(size)}")
+        self.note(name, error / size if size else Fraction(0))
+
+
+# The kinds.
+
+
+class Level(NamedTuple):
+    """P_l, its (approximate) inverse Q_l, and ||I - P_l Q_l|| (0 where exact)."""
+
+    gauge: Mat
+    inverse: Mat
+    rho: Fraction
+
+
+def check_chain(ctx: Context) -> str:
+    """``identity``, ``binary``, ``graded`` and ``norm``: the equation at every site, every P_l invertible."""
+    data, norm = ctx.data, ctx.data["kind"] == "norm"
+    ctx.floats = choice(data["numbers"], "numbers", ("rational", "float")) == "float"
+    optional = ("entry", "readout", "model") if ctx.floats else ("entry", "readout")
+    fields(data, "", (*HEAD, "slots", "levels", "sites", *(("base", "norm") if norm else ())), optional)
+    base = choice(data["base"], "base", ("identity", "binary", "graded")) if norm else data["kind"]
+    sites = items(data["sites"], "sites")
+    slots = _slots(data["slots"], len(sites) + 1)
+    given = items(data["levels"], "levels", len(slots))
+    rule = norm_rule(ctx) if norm else None
+    levels = [_level(ctx, part, f"levels[{l}]", len(slots[l]), rule) for l, part in enumerate(given)]
+    scale = Fraction(1)
+    bars = len(slots[0])
+    for l, site in enumerate(sites):
+        place = ctx.work.place = f"sites[{l}]"
+        gates = _gates(ctx, site, place, slots, l, base)
+        alive = sum(1 for p, _ in gates if p)
+        bars += len(slots[l + 1]) - alive
+        factor = Fraction(1), Fraction(0)
+        if rule and ctx.floats:
+            factor = _factor(ctx, site, place, from_pairs([gates], len(gates), place, ctx.work), rule)
+        elif rule:
+            squared = _factor_squared(ctx, site, place, from_pairs([gates], len(gates), place, ctx.work), rule)
+            scale = _scale(ctx, given[l], f"levels[{l}]", scale) / squared
+        _site(ctx, site, place, slots[l : l + 2], gates, levels[l : l + 2], factor)
+    if rule and not ctx.floats:
+        _scale(ctx, given[-1], f"levels[{len(sites)}]", scale)
+    _pair(ctx, data, "", "entry", levels[0], None)
+    _pair(ctx, data, "", "readout", levels[-1], None)
+    if "model" in data:
+        _model(ctx)
+    return _conclusion(ctx, len(sites), f"norm on {base}" if norm else base, bars)
+
+
+def _slots(value: Any, levels: int) -> list[list[int]]:
+    """For every level the slot of each column: distinct numbers below the largest width."""
+    rows = [items(row, f"slots[{l}]") for l, row in enumerate(items(value, "slots", levels))]
+    top = max(map(len, rows)) - 1
+    for l, row in enumerate(rows):
+        if len({integer(s, f"slots[{l}][{i}]", top) for i, s in enumerate(row)}) < len(row):
+            raise Refused(f"slots[{l}]", "a slot twice")
+    return rows
+
+
+def _level(ctx: Context, part: Any, place: str, n: int, rule: Any) -> Level:
+    ctx.work.place = place
+    required = ("gauge", "inverse", *(("rho",) if ctx.floats else ("scale_squared",) if rule else ()))
+    metric = ctx.floats and isinstance(part, dict) and ("metric" in part or "metric_bound" in part)
+    fields(part, place, (*required, *(("metric", "metric_bound") if metric else ())))
+    gauge, inverse = (matrix(part[name], f"{place}.{name}", n, n, ctx) for name in ("gauge", "inverse"))
+    rest = identity(n, ctx.work) - gauge @ inverse
+    if not ctx.floats:
+        rest.must_vanish(place, "P Q = I")
+        return Level(gauge, inverse, Fraction(0))
+    rho, rho_columns = rest.norm(), rest.transposed().norm()
+    if rho >= 1:
+        raise Refused(place, f"||I - P Q|| is {show(rho)}, expected below 1: P is not shown to be invertible")
+    ctx.bound(part, place, "rho", rho)
+    ctx.note("inverse", rho)
+    if metric:
+        t = matrix(part["metric"], f"{place}.metric", n, n, ctx)
+        if rho_columns >= 1 or any(x for i, row in enumerate(t.rows) for x in row[:i]):
+            raise Refused(f"{place}.metric", "expected an upper triangle and column sums of |I - P Q| below 1")
+        gap = inverse.transposed() @ (t.transposed() @ t - gauge.transposed() @ gauge) @ inverse
+        error = gap.norm() / ((1 - rho) * (1 - rho_columns))
+        ctx.bound(part, place, "metric_bound", error)
+        ctx.relative(f"{place}.metric", "metric", error, Fraction(1), OTHER_LIMIT)
+    return Level(gauge, inverse, rho)
+
+
+def _gates(ctx: Context, site: Any, place: str, slots: list[list[int]], l: int, base: str) -> list[tuple[int, int]]:
+    """The gates by slot; a slot that is not at both ends of the site has gate 0."""
+    names = ("mixer", "gates", *(("residual", "distance") if ctx.floats else ()))
+    if ctx.data["kind"] == "norm":
+        names = (*names, "factor" if ctx.floats else "factor_squared")
+    fields(site, place, names, ("read", "write"))
+    size = max(map(len, slots))
+    given = items(site["gates"], f"{place}.gates", size)
+    gates = [number(g, f"{place}.gates[{s}]", ctx.floats) for s, g in enumerate(given)]
+    for s, (p, q) in enumerate(gates):
+        if base == "identity" and (p, q) != (1, 1):
+            raise Refused(f"{place}.gates[{s}]", "expected 1 in the identity form")
+        if base == "binary" and (p not in (0, 1) or q != 1):
+            raise Refused(f"{place}.gates[{s}]", "expected 0 or 1 in the binary form")
+        if p and not (s in slots[l] and s in slots[l + 1]):
+            raise Refused(f"{place}.gates[{s}]", "expected 0: the slot is not at both ends of the site")
+    return gates
+
+
+def _site(
+    ctx: Context,
+    site: dict[str, Any],
+    place: str,
+    slots: list[list[int]],
+    gates: list[tuple[int, int]],
+    levels: list[Level],
+    factor: tuple[Fraction, Fraction],
+) -> None:
+    """A_l P_l = P_{l+1} D_l; ``factor`` is the stored c_l (1 without) and how far the true one may be from it."""
+    before, after = levels
+    mixer = matrix(site["mixer"], f"{place}.mixer", len(slots[1]), len(slots[0]), ctx)
+    diagonal = from_pairs(
+        [[gates[t] if s == t else (0, 1) for t in slots[0]] for s in slots[1]], len(slots[0]), place, ctx.work
+    )
+    carried = after.gauge @ diagonal
+    c = Mat(
+        [[x * factor[0].numerator for x in r] for r in carried.rows],
+        carried.cols,
+        carried.den * factor[0].denominator,
+        ctx.work,
+    )
+    error = c - mixer @ before.gauge
+    if ctx.floats:
+        distance = (error @ before.inverse).norm()
+        if factor[1]:
+            distance += factor[1] * (carried @ before.inverse).norm()
+        distance /= 1 - before.rho
+        ctx.bound(site, place, "residual", error.norm())
+        ctx.bound(site, place, "distance", distance)
+        ctx.relative(place, "mixers", distance, mixer.norm(), MIXER_LIMIT)
+    else:
+        error.must_vanish(place, "A P = P' D")
+    _pair(ctx, site, place, "read", before, mixer)
+    _pair(ctx, site, place, "write", after, mixer)
+
+
+def _pair(ctx: Context, part: dict[str, Any], place: str, name: str, level: Level, mixer: Mat | None) -> None:
+    """A stored read or readout against p P, a stored write or entry against P stored = r."""
+    if name not in part:
+        return
+    at, row, n = f"{place}.{name}" if place else name, name in ("read", "readout"), level.gauge.cols
+    given = fields(part[name], at, ("source", "stored", *(("distance",) if ctx.floats else ())))
+    size = 1
+    if mixer is None:  # entry (n, k) and readout (k, n) may have several columns or rows
+        first = items(given["source"], f"{at}.source")
+        size = len(first) if row else len(items(first[0], f"{at}.source[0]")) if first else 0
+    rows, cols = (size, n) if row else (n, size)
+    source, stored = (matrix(given[k], f"{at}.{k}", rows, cols, ctx) for k in ("source", "stored"))
+    error = stored - source @ level.gauge if row else level.gauge @ stored - source
+    if not ctx.floats:
+        error.must_vanish(at, "stored = source P" if row else "P stored = source")
+        return
+    distance = (error @ level.inverse).norm() / (1 - level.rho) if row else error.norm()
+    ctx.bound(given, at, "distance", distance)
+    ctx.relative(at, name if name in ("entry", "readout") else f"{name}s", distance, source.norm(), OTHER_LIMIT)
+
+
+def norm_rule(ctx: Context) -> tuple[Fraction, Fraction | None]:
+    """(eps, cap) of ``norm``."""
+    part = fields(ctx.data["norm"], "norm", ("eps", "cap"))
+    eps = Fraction(*number(part["eps"], "norm.eps", ctx.floats))
+    cap = None if part["cap"] is None else Fraction(*number(part["cap"], "norm.cap", ctx.floats))
+    if eps < 0 or (eps and not ctx.floats) or (cap is not None and cap <= 0):
+        raise Refused("norm", "expected eps >= 0 (0 with rationals: c^2 would be irrational) and cap > 0 or null")
+    return eps, cap
+
+
+def root(x: Fraction, bits: int = 128) -> tuple[Fraction, Fraction]:
+    """Rationals around sqrt(x), relative distance below 2^-bits."""
+    k = max(0, bits + 1 - (x.numerator * x.denominator).bit_length() // 2)
+    r, den = math.isqrt(x.numerator * x.denominator << 2 * k), x.denominator << k
+    return Fraction(r, den), Fraction(r + 1, den)
+
+
+def _factor(ctx: Context, site: dict[str, Any], place: str, g: Mat, rule: Any) -> tuple[Fraction, Fraction]:
+    """The stored c_l and how far c(g_l) may be from it; brackets of both square roots decide."""
+    stored = Fraction(*number(site["factor"], f"{place}.factor", True))
+    (eps, cap), square = rule, g.square()
+    low = high = Fraction(1)
+    if square:
+        (a, b), (s, t) = root(Fraction(g.cols)), root(square)
+        low, high = a / (t + eps), b / (s + eps)
+        if cap is not None:
+            low, high = min(low, cap), min(high, cap)
+    gap = max(stored - low, high - stored, Fraction(0))
+    if gap > FACTOR_LIMIT * low:
+        raise Refused(f"{place}.factor", f"found {float(stored):.17g}, the rule gives {float(low):.17g}")
+    return stored, gap
+
+
+def _factor_squared(ctx: Context, site: dict[str, Any], place: str, g: Mat, rule: Any) -> Fraction:
+    stored = Fraction(*number(site["factor_squared"], f"{place}.factor_squared", False))
+    cap, square = rule[1], g.square()
+    true = g.cols / square if square else Fraction(1)
+    if square and cap is not None:
+        true = min(true, cap * cap)
+    if stored != true:
+        raise Refused(f"{place}.factor_squared", "is not min(cap^2, n / sum g^2)")
+    return stored
+
+
+def _scale(ctx: Context, part: dict[str, Any], place: str, expected: Fraction) -> Fraction:
+    if Fraction(*number(part["scale_squared"], f"{place}.scale_squared", False)) != expected:
+        raise Refused(f"{place}.scale_squared", "is not s_0^2 = 1 or s_{l-1}^2 / c_{l-1}^2")
+    return expected
+
+
+def _conclusion(ctx: Context, sites: int, form: str, bars: int) -> str:
+    stated = f"{form} form of {sites} sites, {bars} bars"
+    if not ctx.floats:
+        return f"{stated}: A P = P' D and P^-1 hold exactly"
+    parts = ", ".join(f"{name} {show(value)}" for name, value in sorted(ctx.facts.items()))
+    return (
+        f"{stated}: the stored network equals exactly the mHC with (A~, p^, r^, e^, c^), each within its bound of the "
+        f"source (largest, relative: {parts})"
+    )
+
+
+def check_rank(ctx: Context) -> str:
+    """rank >= k by an invertible minor, rank <= k by a factorisation."""
+    data = fields(ctx.data, "", (*HEAD, "shape", "matrix", "rank", "rows", "cols", "inverse", "left", "right"))
+    choice(data["numbers"], "numbers", ("rational",))
+    rows, cols = (integer(x, f"shape[{i}]", MAX_VALUES) for i, x in enumerate(items(data["shape"], "shape", 2)))
+    k = integer(data["rank"], "rank", min(rows, cols))
+    given = matrix(data["matrix"], "matrix", rows, cols, ctx)
+    picks = []
+    for name, size in (("rows", rows), ("cols", cols)):
+        pick = [integer(x, f"{name}[{i}]", size - 1) for i, x in enumerate(items(data[name], name, k))]
+        if len(set(pick)) < k:
+            raise Refused(name, "an index twice")
+        picks.append(pick)
+    minor = Mat([[given.rows[i][j] for j in picks[1]] for i in picks[0]], k, given.den, ctx.work)
+    ctx.work.place = "inverse"
+    (identity(k, ctx.work) - minor @ matrix(data["inverse"], "inverse", k, k, ctx)).must_vanish(
+        "inverse", "minor inverse = I"
+    )
+    ctx.work.place = "left"
+    product = matrix(data["left"], "left", rows, k, ctx) @ matrix(data["right"], "right", k, cols, ctx)
+    (given - product).must_vanish("left", "left right = matrix")
+    return f"the {rows} x {cols} matrix has rank {k} exactly"
+
+
+KINDS: dict[str, Callable[[Context], str]] = {
+    **dict.fromkeys(("identity", "binary", "graded", "norm"), check_chain),
+    "rank": check_rank,
+}
+
+
+# The files: a converted checkpoint and its source, folders with model.safetensors and config.json.
+
+
+class Tensors:
+    """The tensors of one safetensors file, read by its header: 8-byte length, JSON, byte ranges."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / "model.safetensors"
+        with self.path.open("rb") as handle:
+            size = int.from_bytes(handle.read(8), "little")
+            header = _json(handle.read(min(size, MAX_HEADER + 1)), self.path, size)
+        self.data, self.end = 8 + size, self.path.stat().st_size
+        self.entries = {name: e for name, e in header.items() if name != "__metadata__"}
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.entries
+
+    def raw(self, name: str) -> tuple[str, list[int], bytes]:
+        """dtype, shape and bytes."""
+        try:
+            entry = self.entries[name]
+            dtype, shape, (start, stop) = entry["dtype"], entry["shape"], entry["data_offsets"]
+            if not 0 <= start <= stop <= self.end - self.data:
+                raise ValueError("data_offsets beyond the file")
+            with self.path.open("rb") as handle:
+                handle.seek(self.data + start)
+                return str(dtype), [int(s) for s in shape], handle.read(stop - start)
+        except (KeyError, TypeError, ValueError) as error:
+            raise Refused(f"{self.path.name} {name}", f"unreadable or missing ({error})") from None
+
+    def floats(self, name: str, size: int | None = None) -> list[float]:
+        dtype, _, raw = self.raw(name)
+        letter, width = {"F64": ("d", 8), "F32": ("f", 4), "F16": ("e", 2), "BF16": ("H", 2)}.get(dtype, ("", 1))
+        if not letter or len(raw) % width or (size is not None and len(raw) != size * width):
+            raise Refused(f"{self.path.name} {name}", f"found {len(raw)} bytes of {dtype}, expected {size} floats")
+        values = struct.unpack(f"<{len(raw) // width}{letter}", raw)
+        if dtype == "BF16":
+            values = struct.unpack(f"<{len(values)}f", b"".join(struct.pack("<I", v << 16) for v in values))
+        if not all(map(math.isfinite, values)):
+            raise Refused(f"{self.path.name} {name}", "not finite")
+        return list(values)
+
+
+def _json(raw: bytes, path: Path, size: int = 0) -> dict[str, Any]:
+    try:
+        value = json.loads(raw) if max(size, len(raw)) <= MAX_HEADER else None
+    except (ValueError, RecursionError):
+        value = None
+    if not isinstance(value, dict):
+        raise Refused(path.name, "no JSON object, or too large")
+    return value
+
+
+def _config(folder: Path) -> dict[str, Any]:
+    path = folder / "config.json"
+    with path.open("rb") as handle:
+        model = _json(handle.read(MAX_HEADER + 1), path).get("model")
+    if not isinstance(model, dict):
+        raise Refused("config.json", "no model")
+    return model
+
+
+def sha256(path: Path) -> str:
+    digest = hashlib.sha256()
+    with path.open("rb") as handle:
+        while block := handle.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def _model(ctx: Context) -> None:
+    """The shape of ``model``: hashes of both checkpoints and the bounds of the controllers."""
+    part = fields(ctx.data["model"], "model", ("source", "converted", "controllers"))
+    for side in ("source", "converted"):
+        for name, value in fields(part[side], f"model.{side}", FILES).items():
+            if not isinstance(value, str) or len(value) != 64 or value.strip("0123456789abcdef"):
+                raise Refused(f"model.{side}.{name}", "expected a SHA-256 in lower-case hexadecimal")
+    if not isinstance(part["controllers"], dict):
+        raise Refused("model.controllers", f"found {_kind(part['controllers'])}, expected an object")
+    for name, value in part["controllers"].items():
+        number(value, f"model.controllers.{name[:60]}", True)
+
+
+def match(ctx: Context, file: Path, source: Path | None) -> None:
+    """Whether the converted checkpoint ``file`` (and its ``source``) hold what the certificate speaks of."""
+    data = ctx.data
+    if "model" not in data:
+        raise Refused("model", "missing: the certificate speaks of no file")
+    for side, folder in (("converted", file), ("source", source)):
+        for name, value in data["model"][side].items() if folder else ():
+            if sha256(folder / name) != value:
+                raise Refused(f"{side} {name}", "its SHA-256 is not the certificate's")
+    if (file / "certificate.json").is_file():
+        with (file / "certificate.json").open("rb") as handle:
+            own = _json(handle.read(MAX_BYTES), file / "certificate.json").get("digest")
+        if own != data["digest"]:
+            raise Refused("certificate.json", "the checkpoint came with another certificate")
+    tensors, config, sites = Tensors(file), _config(file), len(data["sites"])
+    expected = _expected(data, tensors, config)
+    for name in tensors.entries:
+        if name not in expected and (
+            ".gauge." in name or name.endswith(".gates") or name in ("entry", "head.linear")
+        ):
+            raise Refused(name, "is in the file, but the certificate does not speak of it")
+    for name, values in expected.items():
+        if [x.hex() for x in tensors.floats(name, len(values))] != values:
+            raise Refused(name, "differs from the certificate")
+    rule = data.get("norm") and [x and float.fromhex(x) for x in (data["norm"]["eps"], data["norm"]["cap"])]
+    gate = config.get("norm_gate") and [config["norm_gate"].get("eps"), config["norm_gate"].get("cap")]
+    rules = ("norm-gated",) if rule else ("ihc", "gated") if data["kind"] == "identity" else ("gated",)
+    if config.get("residual") not in rules or gate != rule or config.get("loops", 1) != 1 or not config.get("gauge"):
+        raise Refused("config.json", "residual, norm_gate, loops or gauge differ from the certificate")
+    if len(config.get("sites", ())) != sites:
+        raise Refused("config.json", f"sites differ from the certificate's {sites}")
+    if source:
+        _match_source(ctx, tensors, config, Tensors(source), _config(source), set(expected))
+
+
+def _expected(data: dict[str, Any], tensors: Tensors, config: dict[str, Any]) -> dict[str, list[str]]:
+    """Tensor name -> the values, in the certificate's spelling, that the converted file must hold bit for bit."""
+    levels, sites, out = data["levels"], data["sites"], {}
+    for l, site in enumerate(sites):
+        out[f"sites.{l}.gauge.read"] = levels[l]["gauge"]
+        out[f"sites.{l}.gauge.write"] = levels[l + 1]["inverse"]
+        if config.get("residual") != "ihc":
+            out[f"sites.{l}.gates"] = [site["gates"]]
+    for l, level in enumerate(levels):
+        at = f"sites.{l}" if l < len(sites) else "head"
+        if "metric" in level:
+            out[f"{at}.gauge.metric"] = level["metric"]
+    if "head.gauge.read" in tensors:
+        out["head.gauge.read"] = levels[-1]["gauge"]
+    for name, part in (("entry", "entry"), ("readout", "head.linear")):
+        if name in data:
+            out[part] = data[name]["stored"]
+    return {name: [x for row in rows for x in row] for name, rows in out.items()}
+
+
+def _match_source(
+    ctx: Context, new: Tensors, config: dict[str, Any], old: Tensors, before: dict[str, Any], expected: set[str]
+) -> None:
+    """Mixers and ends are the source's, controllers within their bounds, everything else untouched."""
+    data, controllers = ctx.data, ctx.data["model"]["controllers"]
+    for key in {*config, *before} - {"residual", "gauge", "norm_gate", "entry", "readout", "mixer", "recipe"}:
+        if config.get(key) != before.get(key):
+            raise Refused(f"config.json {key}", "differs between source and converted checkpoint")
+    replaced = {"entry", "head.linear"}
+    for l, site in enumerate(data["sites"]):
+        replaced |= {f"sites.{l}.mixer.matrix", f"sites.{l}.mixer.logits", f"sites.{l}.gates"}
+        if f"sites.{l}.mixer.matrix" in old:
+            _same(old, f"sites.{l}.mixer.matrix", site["mixer"])
+    n = len(data["slots"][0])
+    constant = {"copy": 1.0, "sum": 1.0, "mean": 1.0 / n}
+    for name, tensor in (("entry", "entry"), ("readout", "head.linear")):
+        if name in data and tensor in old:
+            _same(old, tensor, data[name]["source"])
+        elif name in data:
+            value = constant.get(str(before.get(name)), math.nan).hex()
+            if any(x != value for row in data[name]["source"] for x in row):
+                raise Refused(f"{name}.source", "is not the source's")
+    for name in sorted((set(old.entries) - replaced) | (set(new.entries) - expected)):
+        if name in old and name in new and name.endswith(("coef.weight", "head.weight")):
+            if name not in controllers:
+                raise Refused(name, "is in the file, but the certificate does not speak of it")
+            _controller(ctx, name, old, new)
+        elif name not in new or name not in old or old.raw(name) != new.raw(name):
+            raise Refused(name, "differs between source and converted checkpoint")
+    for name in controllers:
+        if name not in new:
+            raise Refused(f"model.controllers.{name[:60]}", "no such tensor in the file")
+
+
+def _same(tensors: Tensors, name: str, rows: list[list[str]]) -> None:
+    values = [x for row in rows for x in row]
+    if [x.hex() for x in tensors.floats(name, len(values))] != values:
+        raise Refused(f"source {name}", "differs from the certificate")
+
+
+def _controller(ctx: Context, name: str, old: Tensors, new: Tensors) -> None:
+    """``||W' - W (P (x) I)||`` against its bound; column s d + c of W is stream s, feature c."""
+    data, place = ctx.data, f"model.controllers.{name}"
+    ctx.work.place = place
+    l = int(name.split(".")[1]) if name.startswith("sites.") else len(data["sites"])
+    level = data["levels"][l]
+    n, (outputs, width) = len(data["slots"][l]), old.raw(name)[1]
+    gauge, inverse = (matrix(level[key], place, n, n, ctx) for key in ("gauge", "inverse"))
+    size = Fraction(0)
+    worst = Fraction(0)
+    d = width // n
+    pairs = [[x.as_integer_ratio() for x in t.floats(name, outputs * n * d)] for t in (old, new)]
+    for o in range(outputs):
+        w, stored = (
+            from_pairs([p[o * width + c : (o + 1) * width : d] for c in range(d)], n, place, ctx.work) for p in pairs
+        )
+        size = max(size, sum((Fraction(sum(map(abs, row)), w.den) for row in w.rows), Fraction(0)))
+        error = stored - w @ gauge
+        worst = max(worst, Fraction(sum(sum(map(abs, row)) for row in error.rows), error.den))
+    ctx.bound(data["model"]["controllers"], "model.controllers", name, worst)
+    rho = Fraction(*number(level["rho"], place, True))
+    ctx.relative(name, "controllers", worst * inverse.norm() / (1 - rho), size, OTHER_LIMIT)
+
+
+# The front: nothing below lets an exception through.
+
+
+def check_text(text: str, *, file: Any = None, source: Any = None, work: int = 1) -> Result:
+    """Check the certificate in ``text`` and, with ``file``, that the converted checkpoint is the one it speaks of."""
+    start = "refused: "
+    try:
+        data = load(text)
+        if data.get("format_version") != FORMAT_VERSION or isinstance(data.get("format_version"), bool):
+            raise Refused("format_version", f"found {_kind(data.get('format_version'))}, expected {FORMAT_VERSION}")
+        ctx = Context(data, Work(work))
+        for name in HEAD:
+            if name not in data:
+                raise Refused(name, "missing")
+        reason = KINDS[choice(data["kind"], "kind", KINDS)](ctx)
+        rest = {name: value for name, value in data.items() if name != "digest"}
+        canonical = json.dumps(rest, sort_keys=True, separators=(",", ":")).encode("ascii")
+        if data["digest"] != hashlib.sha256(canonical).hexdigest():
+            raise Refused("digest", "is not the SHA-256 of the contents")
+        if source is not None and file is None:
+            raise Refused("--source", "needs --file too")
+        if file is not None:
+            start = "accepted, but does not match the file: "
+            match(ctx, Path(file), None if source is None else Path(source))
+            reason += "; the file is the certificate's" + ("" if source is None else ", and so is its source")
+        facts = {name: float(value) * (1 + 2**-50) for name, value in ctx.facts.items()}
+        return Result(True, f"accepted: {reason}", facts)
+    except Refused as error:
+        return Result(False, f"{start}{error}", {})
+    except OSError as error:
+        return Result(False, f"{start}{error.filename}: {error.strerror}", {})
+    except (
+        ArithmeticError,
+        AttributeError,
+        LookupError,
+        RecursionError,
+        TypeError,
+        ValueError,
+        MemoryError,
+    ) as error:
+        return Result(False, f"{start}certificate: malformed ({type(error).__name__})", {})
+
+
+def check_path(path: Any, *, file: Any = None, source: Any = None, work: int = 1) -> Result:
+    """:func:`check_text` on a file."""
+    try:
+        with Path(path).open("rb") as handle:
+            raw = handle.read(MAX_BYTES + 1)
+    except OSError as error:
+        return Result(False, f"refused: {path}: {error.strerror}", {})
+    return check_text(raw.decode("latin-1"), file=file, source=source, work=work)
+
+
+def main(arguments: list[str]) -> int:
+    """The command line; see the top of the module."""
+    options: dict[str, Any] = {}
+    paths = []
+    rest = iter(arguments)
+    for argument in rest:
+        if argument in ("--file", "--source", "--work"):
+            options[argument[2:]] = next(rest, None)
+        else:
+            paths.append(argument)
+    work = options.pop("work", "1")
+    if len(paths) != 1 or None in options.values() or not str(work).isdecimal() or paths[0].startswith("--"):
+        print("usage: checker.py CERT.json [--file CONVERTED_DIR] [--source SOURCE_DIR] [--work FACTOR]")
+        return 2
+    result = check_path(paths[0], work=int(work[:9]), **options)
+    print(result.reason.encode("ascii", "backslashreplace").decode())
+    return 0 if result.accepted else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,48 @@
+"""``check``: the independent checker as a :class:`Verdict`, and the one step it leaves out, Sinkhorn."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+
+from streamgauge.proofs import checker
+from streamgauge.theory.errors import InputError
+from streamgauge.theory.verdict import Verdict
+
+MIXER_TOLERANCE = 1e-13
+"""Largest difference between a certificate's mixer and the source's logits run through their recipe again."""
+
+
+def check(
+    path: str | Path, *, file: str | Path | None = None, source: str | Path | None = None, work: int = 1
+) -> Verdict:
+    """Whether the certificate at ``path`` is accepted and, with ``file``, speaks of that converted checkpoint.
+
+    ``source`` (needs ``file``) adds the source checkpoint: its mixers, ends and controllers.  Logits and mean gates
+    are evaluated here, in float64 (the checker on its own takes the mixers' numbers as given).  ``work`` raises the
+    checker's limit of arithmetic.  The witness holds the largest distances by name.
+    """
+    result = checker.check_path(path, file=file, source=source, work=work)
+    if result.accepted and source is not None:
+        fault = _mixer_fault(path, source)
+        if fault:
+            return Verdict(False, f"accepted, but does not match the file: {fault}", result.facts)
+    return Verdict(result.accepted, result.reason, result.facts)
+
+
+def _mixer_fault(path: str | Path, source: str | Path) -> str:
+    from streamgauge.proofs.model import Folder, source_mixers
+
+    sites = json.loads(Path(path).read_bytes())["sites"]
+    try:
+        mixers = source_mixers(Folder(source))
+    except InputError as error:
+        return str(error)
+    for l, (site, mixer) in enumerate(zip(sites, mixers)):
+        stated = np.array([[float.fromhex(x) for x in row] for row in site["mixer"]])
+        away = float(np.abs(stated - mixer).max(initial=0.0))
+        if not away <= MIXER_TOLERANCE:
+            return f"sites[{l}].mixer: differs from the source's by {away:.3g}, expected at most {MIXER_TOLERANCE:g}"
+    return ""

@@ -1,0 +1,106 @@
+"""The front door's own functions: those that join rooms.  Paths may be strings; torch is imported when needed."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from streamgauge.theory.errors import InputError
+from streamgauge.theory.form import NormGate
+from streamgauge.theory.verdict import Verdict
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from streamgauge.simulate.convert import Conversion
+    from streamgauge.simulate.crosscheck import CrossCheck
+    from streamgauge.simulate.inspection import Inspection
+
+CERTIFICATE = "certificate.json"
+AnyPath = str | os.PathLike[str]
+
+
+def convert(
+    source: AnyPath,
+    destination: AnyPath,
+    *,
+    form: str = "graded",
+    norm: NormGate | bool | None = None,
+    force: bool = False,
+) -> Conversion:
+    """Convert a trained checkpoint with static mixers to (norm-)gated iHC, and add ``certificate.json`` to it.
+
+    ``form``: "identity" | "binary" | "graded".  ``norm``: a :class:`NormGate`, or True for the plain one.  The folder
+    appears complete, certificate included, or not at all; the source is never touched.
+
+    **Raises** :class:`InputError`, one line, for what cannot be converted, and for an existing destination without
+    ``force``.
+    """
+    from streamgauge.proofs.model import model_certificate
+    from streamgauge.simulate.convert import convert as convert_checkpoint
+
+    gate = NormGate() if norm is True else norm or None
+
+    def finish(staged: Path) -> None:
+        model_certificate(staged, source).save(staged / CERTIFICATE)
+
+    return convert_checkpoint(Path(source), Path(destination), form=form, norm=gate, force=force, finish=finish)
+
+
+def restore(converted: AnyPath, destination: AnyPath, *, force: bool = False) -> None:
+    """Turn a converted checkpoint back into one with mixing matrices (stored as float64 matrices)."""
+    from streamgauge.simulate.restore import restore as restore_checkpoint
+
+    restore_checkpoint(Path(converted), Path(destination), force=force)
+
+
+def check(path: AnyPath, *, file: AnyPath | None = None, source: AnyPath | None = None) -> Verdict:
+    """Check a certificate in exact arithmetic, by the standard-library checker alone.
+
+    With ``file`` (a converted checkpoint) and ``source`` (the checkpoint it came from) also whether their tensors are
+    those the certificate speaks of, bit for bit.  The witness holds the distances found.
+
+    **Raises** :class:`InputError` where there is no such file; a bad certificate is a verdict, not an error.
+    """
+    from streamgauge.proofs.checking import check as check_certificate
+
+    if file is None and source is not None:
+        raise InputError("check: found a source without a converted file, expected both or the file alone")
+    target = Path(path)
+    if target.is_dir():
+        raise InputError(f"{target}: is a directory, expected a certificate file (DIR/{CERTIFICATE})")
+    if not target.is_file():
+        raise InputError(f"{target}: not found, expected a certificate file")
+    for folder, name in ((file, "converted"), (source, "source")):
+        if folder is not None and not Path(folder).is_dir():
+            what = "is a file" if Path(folder).exists() else "not found"
+            raise InputError(f"{folder}: {what}, expected the {name} checkpoint directory")
+    return check_certificate(target, file=file, source=source)
+
+
+def crosscheck(source: AnyPath, converted: AnyPath, *, tokens: int = 4096) -> CrossCheck:
+    """Run two checkpoints on the shipped held-out text in float64, float32 and bfloat16 and compare their logits."""
+    from streamgauge.simulate import checkpoint
+    from streamgauge.simulate.crosscheck import crosscheck as compare
+
+    first, second = (checkpoint.load(path, "float64") for path in (source, converted))
+    return compare(first, second, heldout_tokens(first.config.context, tokens))
+
+
+def heldout_tokens(context: int, at_least: int) -> Tensor:
+    """The start of the shipped held-out text as tokens (B, context) with B * context >= ``at_least``."""
+    from streamgauge.simulate.data import as_tokens, heldout_text
+
+    tokens = as_tokens(heldout_text())
+    rows = -(-at_least // context)
+    if at_least < 1 or rows * context > len(tokens):
+        raise InputError(f"tokens: found {at_least}, expected 1 to {len(tokens) // context * context}")
+    return tokens[: rows * context].view(rows, context)
+
+
+def inspect(path: AnyPath) -> Inspection:
+    """What the streams of a checkpoint do, site by site: see :mod:`streamgauge.simulate.inspection`."""
+    from streamgauge.simulate.inspection import inspect_checkpoint
+
+    return inspect_checkpoint(Path(path))

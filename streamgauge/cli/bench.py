@@ -1,0 +1,46 @@
+"""``streamgauge bench theory``: how fast the exact core and the graded form are, beside what they compete with."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import typer
+
+from streamgauge.cli.terminal import JsonFlag, emit_json, progress, stdout, table
+
+app = typer.Typer(no_args_is_help=True, help="Measure speed on this machine.")
+EXAMPLE = "Example: streamgauge bench theory --json > theory.json"
+
+
+@app.callback()
+def _root() -> None:
+    pass
+
+
+@app.command("theory", epilog=EXAMPLE)
+def theory(
+    quick: Annotated[bool, typer.Option("--quick", help="Small sizes, a few seconds.")] = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Exact normal forms against bare sweeps, sympy and auslander; graded forms alone and in batches."""
+    from streamgauge.theory import benchmark, graded_benchmark
+
+    with progress("measuring"):
+        groups = {"exact": benchmark.run(quick=quick), "graded": graded_benchmark.run(quick=quick)}
+    if as_json:
+        emit_json({name: [dataclasses.asdict(row) for row in rows] for name, rows in groups.items()})
+        return
+    for name, rows in groups.items():
+        stdout().print(_table(name, rows))
+
+
+def _table(title: str, rows: Sequence[Any]) -> Any:
+    if not rows:
+        return f"{title}: nothing measured"
+    names = [field.name for field in dataclasses.fields(rows[0])]
+    text = sum(isinstance(getattr(rows[0], name), str) for name in names[:1])
+    return table(
+        title, [n.replace("_", " ") for n in names], [[getattr(r, n) for n in names] for r in rows], left=text
+    )

@@ -1,0 +1,108 @@
+"""``streamgauge convert``: a checkpoint with mixing matrices to one without."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from streamgauge.cli.terminal import JsonFlag, emit_json, progress, stdout, table, warn
+from streamgauge.theory.errors import InputError
+from streamgauge.theory.form import NormGate
+
+if TYPE_CHECKING:
+    from streamgauge.simulate.convert import Conversion
+
+EXAMPLE = "Example: streamgauge convert checkpoint out --norm --cap 1"
+
+
+def command(
+    source: Annotated[Path, typer.Argument(metavar="SRC", help="Checkpoint: model.safetensors and config.json.")],
+    destination: Annotated[Path, typer.Argument(metavar="DST", help="Folder to make.")],
+    form: Annotated[
+        str, typer.Option(help="identity (Theorem 1), binary (Theorem 2) or graded (real gates, well conditioned).")
+    ] = "graded",
+    norm: Annotated[bool, typer.Option("--norm/--no-norm", help="Norm gate on top (Theorem 3).")] = False,
+    eps: Annotated[float | None, typer.Option(help="The norm gate's eps (default 0).")] = None,
+    cap: Annotated[float | None, typer.Option(help="Largest factor of the norm gate (default none).")] = None,
+    restore: Annotated[bool, typer.Option("--restore", help="SRC is a converted checkpoint: turn it back.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace DST if it exists.")] = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Convert a trained checkpoint to (norm-)gated iHC form, with a certificate.
+
+    SRC is never touched; DST appears complete or not at all.
+    """
+    if not norm and (eps is not None or cap is not None):
+        raise InputError(f"{'--cap' if eps is None else '--eps'}: belongs to the norm gate, expected --norm with it")
+    if restore and (norm or form != "graded"):
+        raise InputError("--restore: takes the form from SRC, expected neither --form nor --norm with it")
+    if restore:
+        _restore(source, destination, force, as_json)
+        return
+    from streamgauge.api import convert
+
+    gate = NormGate(eps or 0.0, cap) if norm else None
+    with progress(f"converting {source.name}"):
+        made = convert(source, destination, form=form, norm=gate, force=force)
+    document = summary(made, source, destination)
+    for note in made.form.notes:
+        warn(note)
+    if as_json:
+        emit_json(document)
+        return
+    stdout().print(table(f"{source} converted to {destination}", ("", ""), _rows(document)))
+
+
+def summary(made: Conversion, source: Path, destination: Path) -> dict[str, Any]:
+    """What ``convert --json`` says."""
+    form = made.form
+    gates = [float(g) for vector in form.gates for g in vector]
+    files = sorted(path for path in destination.iterdir() if path.is_file())
+    return {
+        "ok": True,
+        "source": str(source),
+        "destination": str(destination),
+        "form": form.form,
+        "norm_gate": None if form.norm is None else {"eps": form.norm.gate.eps, "cap": form.norm.gate.cap},
+        "sites": len(form),
+        "streams": form.chain.dims[0],
+        "bars": [[bar.birth, bar.death, bar.slot] for bar in form.bars],
+        "gate_min": min(gates, default=1.0),
+        "gate_max": max(gates, default=1.0),
+        "cond_max": float(max(made.conditioning.cond, default=1.0)),
+        "log2_state_growth": 0.0 if form.norm is None else float(-form.norm.log2_scales[-1]),
+        "residual": float(form.residuals().max(initial=0.0)),
+        "notes": list(form.notes),
+        "files": {path.name: path.stat().st_size for path in files},
+    }
+
+
+def _rows(document: dict[str, Any]) -> list[tuple[str, str]]:
+    gate = document["norm_gate"]
+    died = sum(death < document["sites"] for _, death, _ in document["bars"])
+    norm = "" if gate is None else f" + norm gate (eps {gate['eps']:g}, cap {gate['cap'] or 'none'})"
+    return [
+        ("form", f"{document['form']}{norm}"),
+        ("sites, streams", f"{document['sites']}, {document['streams']}"),
+        ("bars", f"{len(document['bars'])}, of which {died} die on the way"),
+        ("gates", f"{document['gate_min']:.3g} to {document['gate_max']:.6g}"),
+        ("largest cond(P_l)", f"{document['cond_max']:.4g}"),
+        ("log2 growth of the state", f"{document['log2_state_growth']:+.3g}"),
+        ("largest |A P - P' D|", f"{document['residual']:.2g}"),
+        ("files", ", ".join(f"{name} ({size / 1000:.0f} kB)" for name, size in document["files"].items())),
+    ]
+
+
+def _restore(source: Path, destination: Path, force: bool, as_json: bool) -> None:
+    from streamgauge.api import restore
+
+    with progress(f"restoring {source.name}"):
+        restore(source, destination, force=force)
+    files = {path.name: path.stat().st_size for path in sorted(destination.iterdir())}
+    if as_json:
+        emit_json({"ok": True, "source": str(source), "destination": str(destination), "files": files})
+        return
+    rows = [("files", ", ".join(f"{name} ({size / 1000:.0f} kB)" for name, size in files.items()))]
+    stdout().print(table(f"{source} restored to {destination}", ("", ""), rows))

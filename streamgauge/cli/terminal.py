@@ -1,0 +1,127 @@
+"""What every command shares: strict JSON on stdout, everything else on stderr, tables, progress, one-line errors."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from fractions import Fraction
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+JsonFlag = Annotated[bool, typer.Option("--json", help="Strict JSON alone on stdout (no NaN, no Infinity).")]
+WIDTH = 110
+"""Columns of a table that does not go to a terminal."""
+
+
+class Failed(Exception):
+    """A check that ran and missed: exit code 1, after everything has been printed."""
+
+
+def stdout() -> Console:
+    """A console on the present stdout (looked up now: tests and callers may replace it)."""
+    return Console(highlight=False) if sys.stdout.isatty() else Console(highlight=False, width=WIDTH)
+
+
+def say(message: str) -> None:
+    """One plain line on stderr."""
+    print(message, file=sys.stderr, flush=True)
+
+
+def warn(message: str) -> None:
+    """One warning line on stderr."""
+    say(f"streamgauge: warning: {one_line(message)}")
+
+
+def one_line(text: object) -> str:
+    """The text on one line, so that an error is one line whatever a file name or library put into it."""
+    return " ".join(str(text).split())
+
+
+def emit_json(document: Mapping[str, Any]) -> None:
+    """The document as strict JSON on stdout; numbers that JSON cannot say (NaN, infinities) become null."""
+    sys.stdout.write(json.dumps(plain(document), allow_nan=False, indent=2) + "\n")
+
+
+def plain(value: Any) -> Any:
+    """``value`` in JSON's own types: numpy arrays to lists, Fractions to "p/q", non-finite floats to None."""
+    if value is None or isinstance(value, bool | str | int):
+        return value
+    if isinstance(value, Fraction):
+        return str(value)
+    if isinstance(value, float):
+        return float(value) if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    if hasattr(value, "tolist"):  # numpy arrays and scalars
+        return plain(value.tolist())
+    return str(value)
+
+
+def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]], *, left: int = 1) -> Table:
+    """A table whose first ``left`` columns are text and whose other columns are numbers, right-aligned."""
+    made = Table(title=title, title_justify="left", title_style="bold", header_style="bold", show_edge=False)
+    for i, name in enumerate(columns):
+        made.add_column(name, justify="left" if i < left else "right", overflow="fold")
+    for row in rows:
+        made.add_row(*(cell if isinstance(cell, str) else number(cell) for cell in row))
+    return made
+
+
+def number(value: object) -> str:
+    """A number in three digits, short enough for a table."""
+    if value is None:
+        return "-"
+    if isinstance(value, bool | int):
+        return str(value)
+    if not isinstance(value, float) and hasattr(value, "__float__"):
+        value = float(value)
+    return f"{value:.3g}" if isinstance(value, float) else str(value)
+
+
+def power(log10: float) -> str:
+    """10^log10 in three digits, also where it is beyond float64."""
+    if not math.isfinite(log10):
+        return "inf" if log10 > 0 else "0"
+    if abs(log10) < 4:
+        return f"{10**log10:.3g}"
+    whole = math.floor(log10)
+    return f"{10 ** (log10 - whole):.2f}e{whole:+03d}"
+
+
+@contextmanager
+def progress(description: str, total: int | None = None) -> Iterator[Progress]:
+    """A progress bar on stderr, only if that is a terminal; gone when done, also after an interrupt."""
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True, disable=not sys.stderr.isatty()) as bar:
+        bar.add_task(description, total=total)
+        yield bar
+
+
+def step(bar: Progress, description: str | None = None) -> None:
+    """The one task of ``bar`` is one step further; ``description`` says what comes now."""
+    task = bar.task_ids[0]
+    bar.update(task, advance=1)
+    if description is not None:
+        bar.update(task, description=description)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a file beside and rename it into place: an interrupt leaves the old one or none."""
+    staged = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        staged.write_text(text)
+        staged.replace(path)
+    finally:
+        staged.unlink(missing_ok=True)

@@ -16,6 +16,7 @@ from typing import Any
 import flint
 import numpy as np
 from numpy.typing import ArrayLike
+
 from streamgauge.theory.chain import Matrix
 from streamgauge.theory.doubly import as_square, doubly_stochastic, rows_of
 from streamgauge.theory.errors import InputError

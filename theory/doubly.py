@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import flint
+
 from streamgauge.theory import exact
 from streamgauge.theory.chain import Chain, Matrix
 from streamgauge.theory.errors import InputError

@@ -18,6 +18,7 @@ from typing import Any
 import flint
 import numpy as np
 from numpy.typing import ArrayLike
+
 from streamgauge.theory import exact
 from streamgauge.theory.chain import Matrix
 from streamgauge.theory.errors import InputError

@@ -17,6 +17,7 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
+
 from streamgauge.theory.errors import InputError
 from streamgauge.theory.exact import Floats
 from streamgauge.theory.verdict import Verdict

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 import networkx as nx  # type: ignore[import-untyped]
+
 from streamgauge.theory.doubly import as_square, rows_of
 from streamgauge.theory.errors import InputError
 from streamgauge.theory.verdict import Verdict

@@ -5,7 +5,7 @@ a filter on a determinant trips the health checks.  Here every matrix has its pr
 
 - :func:`unimodular`: permutation x unit lower triangular x unit upper triangular, so it is invertible over Z;
 - :func:`doubly_stochastic`: weighted permutations (Birkhoff), with planted rank by blocks of averages;
-- :func:`planted_chains`: bars are drawn, then gauges: ``A_l = P_{l+1} E_l P_l^{-1}`` has those bars, and integer entries;
+- :func:`planted_chains`: bars are drawn, then gauges; ``A_l = P_{l+1} E_l P_l^{-1}`` has those bars, over Z;
 - :func:`deficit_chains`: doubly stochastic chains with the rank of every site known.
 
 All matrices are ``flint.fmpq_mat``; :class:`streamgauge.theory.chain.Chain` takes them as they are.
@@ -16,7 +16,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import flint
 from hypothesis import strategies as st
@@ -25,7 +24,7 @@ from streamgauge.theory import exact
 from streamgauge.theory.chain import Chain
 from streamgauge.theory.errors import InputError
 
-Draw = Any
+Draw = st.DrawFn
 MAX_STREAMS, MAX_SITES = 6, 12
 
 
@@ -163,10 +162,8 @@ def deficit_chains(
 ) -> DeficitChain:
     """Doubly stochastic chains; about a third of the sites have a planted rank below n."""
     n, sites = draw(st.integers(min_n, max_n)), draw(st.integers(0, max_sites))
-    ranks = [
-        draw(st.integers(1, n - 1)) if n > 1 and draw(st.sampled_from([False, False, True])) else n
-        for _ in range(sites)
-    ]
+    planted = st.one_of(st.just(n), st.just(n), st.integers(1, max(1, n - 1)))
+    ranks = [draw(planted) for _ in range(sites)]
     mixers = [draw(doubly_stochastic(n, rank=rank)) for rank in ranks]
     return DeficitChain(tuple(mixers), n, tuple(ranks))
 
@@ -186,7 +183,7 @@ def counted(bars: Sequence[tuple[int, int]]) -> dict[tuple[int, int], int]:
 @st.composite
 def _mixtures(draw: Draw, n: int, terms: int, weight: int, *, dominant: bool) -> flint.fmpq_mat:
     """Weighted permutations; ``dominant``: the first outweighs the others together, hence invertible."""
-    weights = draw(st.lists(st.integers(1, weight), min_size=1, max_size=terms))
+    weights = draw(st.lists(st.integers(1, weight), min_size=min(2, terms), max_size=terms))
     if dominant:
         weights[0] += sum(weights[1:])
     total = sum(weights)

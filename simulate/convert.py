@@ -156,7 +156,8 @@ def _refuse_out_of_range(form: NormalForm) -> None:
 
 
 def _converted_config(config: ModelConfig, form: NormalForm) -> ModelConfig:
-    residual, norm_gate = "ihc" if form.form == "identity" else "gated", None
+    residual = "ihc" if form.form == "identity" else "gated"
+    norm_gate = None
     if form.norm is not None:
         gate = form.norm.gate
         residual = "norm-gated"
@@ -167,9 +168,7 @@ def _converted_config(config: ModelConfig, form: NormalForm) -> ModelConfig:
         gauge=True,
         entry="free",
         readout="gate" if config.readout == "gate" else "linear",
-        norm_gate=None
-        if gate is None
-        else NormGateConfig(float(gate.eps), None if gate.cap is None else float(gate.cap)),
+        norm_gate=norm_gate,
     )
 
 

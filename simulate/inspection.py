@@ -68,7 +68,8 @@ class Inspection:
     """A whole checkpoint.
 
     ``cond``: cond(P_l) of levels 0..L, of the graded form or, in a converted checkpoint, of the stored gauge;
-    ``log10_sigma``: singular values of ``A_{l-1} .. A_0``, shape (L + 1, n), -inf for zero; ``warnings``: one line each.
+    ``log10_sigma``: singular values of ``A_{l-1} .. A_0``, shape (L + 1, n), -inf for zero;
+    ``warnings``: one line each.
     """
 
     config: ModelConfig
@@ -203,10 +204,7 @@ def _stored_gates(config: ModelConfig, tensors: Mapping[str, Any]) -> tuple[tupl
     """The gates as they act (norm factor included), one row per site."""
     out = []
     for l in range(len(config.sites)):
-        if not config.gated:
-            gates = np.ones(config.streams)
-        else:
-            gates = floats(tensors[f"sites.{l}.gates"])
+        gates = floats(tensors[f"sites.{l}.gates"]) if config.gated else np.ones(config.streams)
         if config.residual == "norm-gated" and config.norm_gate is not None:
             gates = gates * norm_factor(gates, NormGate(config.norm_gate.eps, config.norm_gate.cap))
         out.append(tuple(float(g) for g in gates))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
     from streamgauge.simulate.inspection import Inspection
 
 CERTIFICATE = "certificate.json"
-AnyPath = str | os.PathLike[str]
+AnyPath = str | Path
 
 
 def convert(

@@ -40,7 +40,7 @@ def barcode_picture(
     bars: Sequence[Bar],
     sites: int,
     *,
-    gates: Sequence[ArrayLike] | None = None,
+    gates: Sequence[Any] | None = None,
     title: str = "Barcode",
 ) -> Path:
     """Bars over depth: a dot where a bar is born, a cross at the site where it dies.
@@ -132,7 +132,7 @@ def _draw_bar(
     bar: Bar,
     row: int,
     sites: int,
-    gates: Sequence[ArrayLike] | None,
+    gates: Sequence[Any] | None,
     colour: Callable[[float], Any],
     mark: float,
 ) -> None:
@@ -203,22 +203,23 @@ def _save(path: str | Path, draw: Callable[[Figure], None], *, width: float = 7.
     target = check_extension(path)
     suffix = target.suffix.lower()
     staged = target.with_name(f".{target.stem}.{os.getpid()}{suffix}")
-    defaults: dict[str, Any] = {k: v for k, v in matplotlib.rcParamsDefault.items() if k not in _LEFT_ALONE}
-    with matplotlib.rc_context(rc={**defaults, "svg.hashsalt": "streamgauge"}):
+    settings: Any = {k: v for k, v in matplotlib.rcParamsDefault.items() if k not in _LEFT_ALONE}
+    settings["svg.hashsalt"] = "streamgauge"  # the same picture gives the same file
+    with matplotlib.rc_context(rc=settings):
         figure = Figure(figsize=(width, height), dpi=130, layout="constrained")
-        canvas = FigureCanvasAgg(figure) if suffix == ".png" else FigureCanvasSVG(figure)
         draw(figure)
         try:
-            if isinstance(canvas, FigureCanvasAgg):
-                canvas.print_png(staged, metadata={"Software": None})
+            if suffix == ".png":
+                png: Any = FigureCanvasAgg(figure)
+                png.print_png(staged, metadata={"Software": None})
             else:
-                canvas.print_svg(staged, metadata={"Date": None, "Creator": None})
+                svg: Any = FigureCanvasSVG(figure)
+                svg.print_svg(staged, metadata={"Date": None, "Creator": None})
             staged.replace(target)
         except OSError as error:
             raise InputError(f"{target}: cannot be written ({error.strerror}); expected an existing folder") from None
         finally:
-            if staged.exists():
-                staged.unlink()
+            staged.unlink(missing_ok=True)
     return target
 
 

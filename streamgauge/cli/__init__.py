@@ -10,10 +10,11 @@ import sys
 from collections.abc import Sequence
 
 import typer
+from rich.markup import escape
 
 from streamgauge import __version__
 from streamgauge.cli import barcode, bench, check, convert, demo, inspect
-from streamgauge.cli.terminal import Failed, one_line, say
+from streamgauge.cli.terminal import Failed, help_text, one_line, say
 from streamgauge.theory.errors import InputError
 
 app = typer.Typer(
@@ -32,7 +33,7 @@ for name, module in {
     "barcode": barcode,
     "check": check,
 }.items():
-    app.command(name, epilog=module.EXAMPLE)(module.command)
+    app.command(name, epilog=escape(module.EXAMPLE), help=help_text(module.command))(module.command)
 app.add_typer(bench.app, name="bench")
 
 

@@ -81,13 +81,13 @@ def _report(bars: tuple[Bar, ...], chain: Chain, field: str, out: Path | None, a
     rows = [
         (
             f"[{b}, {d}]",
-            count,
             "at the entry" if b == 0 else f"by site {b - 1}",
             f"at site {d}" if d < len(chain) else "never",
+            count,
         )
         for (b, d), count in counts
     ]
     title = f"{len(bars)} bars over {field}, {len(chain)} sites"
-    stdout().print(table(title, ("bar", "count", "born", "dies"), rows))
+    stdout().print(table(title, ("bar", "born", "dies", "count"), rows, left=3))
     if out is not None:
         stdout().print(f"picture: {out}", soft_wrap=True)

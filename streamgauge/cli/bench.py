@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from streamgauge.cli.terminal import JsonFlag, emit_json, progress, stdout, table
+from streamgauge.cli.terminal import JsonFlag, emit_json, help_text, progress, stdout, table
 
 app = typer.Typer(no_args_is_help=True, help="Measure speed on this machine.")
 EXAMPLE = "Example: streamgauge bench theory --json > theory.json"
@@ -19,7 +19,6 @@ def _root() -> None:
     pass
 
 
-@app.command("theory", epilog=EXAMPLE)
 def theory(
     quick: Annotated[bool, typer.Option("--quick", help="Small sizes, a few seconds.")] = False,
     as_json: JsonFlag = False,
@@ -34,6 +33,9 @@ def theory(
         return
     for name, rows in groups.items():
         stdout().print(_table(name, rows))
+
+
+app.command("theory", epilog=EXAMPLE, help=help_text(theory))(theory)
 
 
 def _table(title: str, rows: Sequence[Any]) -> Any:

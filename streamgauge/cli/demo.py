@@ -1,4 +1,4 @@
-"""``streamgauge demo``: a trained mHC language model without its mixing matrices, and the proof that it is the same."""
+"""``streamgauge demo``: a trained mHC language model without its mixing matrices, and proof that it is the same."""
 
 from __future__ import annotations
 

@@ -27,8 +27,9 @@ def command(
 ) -> None:
     """Singular values, marginal errors, gates, conditioning, gains and saturation of every site.
 
-    rows, columns: largest error of the mixer's row and column sums.  gain: largest row (forward) and column (backward)
-    sum of |A|.  running: the product of the mixers so far (second singular value, effective rank, identity gauge).
+    rows, columns: largest error of the mixer's row and column sums.  gain: largest row (forward) and column
+    (backward) sum of |A|.  running: the product of the mixers so far (second singular value, effective rank,
+    identity gauge).
     """
     if out is not None and out.exists() and not out.is_dir():
         raise InputError(f"{out}: is a file, expected a directory for the pictures")

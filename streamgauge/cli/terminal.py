@@ -6,14 +6,16 @@ import json
 import math
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from fractions import Fraction
+from inspect import cleandoc
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
@@ -97,6 +99,12 @@ def power(log10: float) -> str:
         return f"{10**log10:.3g}"
     whole = math.floor(log10)
     return f"{10 ** (log10 - whole):.2f}e{whole:+03d}"
+
+
+def help_text(command: Callable[..., object]) -> str:
+    """The command's docstring with every paragraph on one line (the terminal wraps it) and nothing read as markup."""
+    paragraphs = cleandoc(command.__doc__ or "").split("\n\n")
+    return escape("\n\n".join(one_line(paragraph) for paragraph in paragraphs))
 
 
 @contextmanager

@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-TYPES := build/types/streamgauge
+TYPES := build/types
 
 .PHONY: demo test lint types bench clean
 
@@ -21,13 +21,13 @@ test: $(STAMP)
 lint: $(STAMP) types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	MYPYPATH=build/types $(BIN)/mypy -p streamgauge
+	MYPYPATH=$(TYPES) $(BIN)/mypy -p streamgauge
 
 # mypy cannot follow package-dir: give it the tree as it is installed.
 types:
-	rm -rf build/types && mkdir -p $(TYPES)
-	ln -s $(CURDIR)/streamgauge/* $(TYPES)/
-	for room in theory kernels simulate proofs examples; do ln -s $(CURDIR)/$$room $(TYPES)/$$room; done
+	rm -rf $(TYPES) && mkdir -p $(TYPES)/streamgauge
+	ln -s $(CURDIR)/streamgauge/* $(TYPES)/streamgauge/
+	for room in theory kernels simulate proofs examples; do ln -s $(CURDIR)/$$room $(TYPES)/streamgauge/$$room; done
 
 bench: $(STAMP)
 	$(BIN)/streamgauge bench theory

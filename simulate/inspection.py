@@ -137,7 +137,8 @@ def stored_levels(config: ModelConfig, tensors: Mapping[str, Any]) -> list[Float
     levels = [floats(tensors[f"sites.{l}.gauge.read"]) for l in range(len(config.sites))]
     if "head.gauge.read" in tensors:
         return [*levels, floats(tensors["head.gauge.read"])]
-    return [*levels, np.linalg.inv(floats(tensors[f"sites.{len(levels) - 1}.gauge.write"]))]
+    last: Floats = np.linalg.inv(floats(tensors[f"sites.{len(levels) - 1}.gauge.write"]))
+    return [*levels, last]
 
 
 def saturation(logits: Any, recipe: str) -> float:

@@ -42,7 +42,7 @@ class Folder:
         except (ValueError, RecursionError, KeyError, TypeError) as error:
             raise InputError(f"{self.path / CONFIG}: no model description ({type(error).__name__})") from None
         try:
-            self.tensors = safe_open(self.path / WEIGHTS, framework="numpy")
+            self.tensors: Any = safe_open(self.path / WEIGHTS, framework="numpy")
         except (SafetensorError, OSError, ValueError) as error:
             raise InputError(f"{self.path / WEIGHTS}: damaged or truncated ({error})") from None
         self.names = frozenset(self.tensors.keys())
@@ -126,7 +126,8 @@ def _levels(new: Folder, sites: int) -> list[Level]:
         at = f"sites.{l}.gauge" if l < sites else "head.gauge"
         inverse = new.floats(f"sites.{l - 1}.gauge.write") if l else np.linalg.inv(new.floats(f"{at}.read"))
         # a constant readout has P_L in it and does not store it: any P_L near the inverse of the write map will do
-        gauge = new.floats(f"{at}.read") if f"{at}.read" in new.names or l < sites else np.linalg.inv(inverse)
+        given = f"{at}.read" in new.names or l < sites
+        gauge: Floats = new.floats(f"{at}.read") if given else np.asarray(np.linalg.inv(inverse), dtype=np.float64)
         metric = new.floats(f"{at}.metric") if f"{at}.metric" in new.names else None
         out.append(Level(l, gauge, inverse, metric))
     return out

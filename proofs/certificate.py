@@ -122,7 +122,7 @@ def _float_text(value: Any) -> str:
 def _exact_parts(form: NormalForm) -> dict[str, Json]:
     norm = form.norm
     levels: list[dict[str, Json]] = [
-        {"gauge": table(p), "inverse": table(q)} for p, q in zip(form.gauge, form.gauge_inverse)
+        {"gauge": table(p), "inverse": table(statements.inverse(p, l))} for l, p in enumerate(form.gauge)
     ]
     sites: list[dict[str, Json]] = [
         {"mixer": table(a), "gates": [statements.rational_text(g) for g in gates]}
@@ -140,7 +140,7 @@ def _exact_parts(form: NormalForm) -> dict[str, Json]:
 
 def _float_parts(form: NormalForm) -> dict[str, Json]:
     norm = form.norm
-    levels = [Level(l, p, q) for l, (p, q) in enumerate(zip(form.gauge, form.gauge_inverse))]
+    levels = [Level(l, p, statements.inverse(p, l)) for l, p in enumerate(form.gauge)]
     sites: list[dict[str, Json]] = []
     for l, mixer in enumerate(form.chain.mixers):
         gates = np.asarray(form.gates[l] if norm is None else norm.base_gates[l], dtype=np.float64)

@@ -28,6 +28,13 @@ from streamgauge.theory.sinkhorn import sinkhorn
 WEIGHTS, CONFIG = "model.safetensors", "config.json"
 
 
+def _opened(path: Path) -> Any:
+    try:
+        return safe_open(path, framework="numpy")
+    except (SafetensorError, OSError, ValueError) as error:
+        raise InputError(f"{path}: damaged or truncated ({str(error).splitlines()[0]})") from None
+
+
 class Folder:
     """A checkpoint directory, opened to read single tensors as float64."""
 
@@ -41,11 +48,8 @@ class Folder:
             self.model: dict[str, Any] = dict(self.document["model"])
         except (ValueError, RecursionError, KeyError, TypeError) as error:
             raise InputError(f"{self.path / CONFIG}: no model description ({type(error).__name__})") from None
-        try:
-            self.tensors: Any = safe_open(self.path / WEIGHTS, framework="numpy")
-        except (SafetensorError, OSError, ValueError) as error:
-            raise InputError(f"{self.path / WEIGHTS}: damaged or truncated ({error})") from None
-        self.names = frozenset(self.tensors.keys())
+        self.tensors = _opened(self.path / WEIGHTS)
+        self.names: frozenset[str] = frozenset(self.tensors.keys())
 
     def floats(self, name: str) -> Floats:
         """The tensor in float64 (exact: it is stored in float64 or float32)."""
@@ -124,12 +128,11 @@ def _levels(new: Folder, sites: int) -> list[Level]:
     out = []
     for l in range(sites + 1):
         at = f"sites.{l}.gauge" if l < sites else "head.gauge"
-        inverse = new.floats(f"sites.{l - 1}.gauge.write") if l else np.linalg.inv(new.floats(f"{at}.read"))
         # a constant readout has P_L in it and does not store it: any P_L near the inverse of the write map will do
-        given = f"{at}.read" in new.names or l < sites
-        gauge: Floats = new.floats(f"{at}.read") if given else np.asarray(np.linalg.inv(inverse), dtype=np.float64)
+        stored = new.floats(f"{at}.read") if l < sites or f"{at}.read" in new.names else None
+        write = new.floats(f"sites.{l - 1}.gauge.write") if l else statements.inverse(stored, l)
         metric = new.floats(f"{at}.metric") if f"{at}.metric" in new.names else None
-        out.append(Level(l, gauge, inverse, metric))
+        out.append(Level(l, statements.inverse(write, l) if stored is None else stored, write, metric))
     return out
 
 

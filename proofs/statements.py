@@ -74,6 +74,16 @@ def above(value: Fraction) -> str:
     return float_text(near if Fraction(near) >= value else math.nextafter(near, math.inf))
 
 
+def inverse(gauge: Any, level: int) -> Any:
+    """P^{-1}, exact or rounded. **Raises** :class:`InputError` naming the level of a singular P."""
+    try:
+        return (
+            gauge.inv() if isinstance(gauge, flint.fmpq_mat) else np.asarray(np.linalg.inv(gauge), dtype=np.float64)
+        )
+    except (np.linalg.LinAlgError, ZeroDivisionError):
+        raise InputError(f"gauge {level}: singular, expected an invertible matrix") from None
+
+
 class Level:
     """P_l with its approximate inverse Q_l over Q, and rho_l = ||I - P_l Q_l|| < 1.
 

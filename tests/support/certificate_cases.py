@@ -1,4 +1,4 @@
-"""Normal forms, checkpoints and certificates for the tests of proofs/: everything is planted, nothing searched for."""
+"""Normal forms, checkpoints and certificates for the tests of proofs/: all planted, nothing searched for."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import Any
 import flint
 import numpy as np
 from safetensors.numpy import save_file
+
 from streamgauge.proofs.certificate import certificate, rank_certificate
 from streamgauge.proofs.model import model_certificate
 from streamgauge.theory import exact
@@ -48,9 +49,15 @@ def exact_form(form: str, seed: int = 0, n: int = 3, sites: int = SITES, *, with
     """A planted exact form: A_l = P_{l+1} D_l P_l^{-1} for random unimodular gauges and planted gates."""
     rng = np.random.default_rng(seed)
     gauge = [unimodular(rng, n) for _ in range(sites + 1)]
-    choices = {"identity": [Fraction(1)], "binary": [Fraction(0), Fraction(1)], "graded": [Fraction(k, 7) for k in range(8)]}
+    choices = {
+        "identity": [Fraction(1)],
+        "binary": [Fraction(0), Fraction(1)],
+        "graded": [Fraction(k, 7) for k in range(8)],
+    }
     gates = [tuple(choices[form][i] for i in rng.integers(0, len(choices[form]), n)) for _ in range(sites)]
-    diagonals = [flint.fmpq_mat(n, n, [exact.scalar(g[i]) if i == j else 0 for i in range(n) for j in range(n)]) for g in gates]
+    diagonals = [
+        flint.fmpq_mat(n, n, [exact.scalar(g[i]) if i == j else 0 for i in range(n) for j in range(n)]) for g in gates
+    ]
     mixers = [q * d * p.inv() for p, q, d in zip(gauge, gauge[1:], diagonals)]
     extra = ends(rng, [n] * (sites + 1), False) if with_ends else {}
     slots = (tuple(range(n)),) * (sites + 1)

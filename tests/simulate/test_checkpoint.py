@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 import torch
+from rule_networks import CASES, network, tokens
 from safetensors.torch import load_file, save_file
-from small_networks import CASES, network, tokens
 from torch import Tensor
 
 from streamgauge.simulate import checkpoint

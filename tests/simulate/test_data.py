@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import pytest
 import torch
-from small_networks import config
+from rule_networks import config
 
 from streamgauge.simulate.data import (
     as_tokens,

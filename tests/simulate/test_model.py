@@ -9,7 +9,7 @@ import sys
 
 import pytest
 import torch
-from small_networks import BASE, config, network, tokens
+from rule_networks import BASE, config, network, tokens
 
 from streamgauge.simulate.config import ModelConfig, NormGateConfig, from_document, to_document
 from streamgauge.simulate.model import ByteLM, initialise

@@ -8,7 +8,7 @@ import numpy as np
 import numpy_network as second
 import pytest
 import torch
-from small_networks import CASES, config, network, tokens
+from rule_networks import CASES, config, network, tokens
 from torch import Tensor, nn
 
 from streamgauge.simulate.network import HyperNetwork, is_coefficient, precompute_mixers

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 from rich.console import Console
-from small_networks import config
+from rule_networks import config
 
 from streamgauge.simulate import checkpoint, train
 from streamgauge.simulate.model import ByteLM, initialise

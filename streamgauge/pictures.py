@@ -48,7 +48,7 @@ def barcode_picture(
     - ``bars``: (birth, death, slot); level l lies between site l - 1 and site l, levels run from 0 to ``sites``.
     - ``gates``: for every site the gates by slot; the colour of a bar across site l is its gate there.
 
-    **Raises** :class:`InputError` for another extension or a folder that cannot be written.
+    **Raises** :class:`InputError` for another extension and for a folder that is not there or cannot be written.
     """
     ordered = sorted(bars, key=lambda bar: (bar.birth, -bar.death, bar.slot))
     by_slot = len(ordered) > ROWS_SHOWN
@@ -119,11 +119,14 @@ def singular_values_picture(
     return _save(path, draw)
 
 
-def check_extension(path: str | Path) -> Path:
-    """The path, if its extension names a format that can be drawn."""
+def check_target(path: str | Path) -> Path:
+    """The path, if its extension names a format that can be drawn and its folder exists."""
     target = Path(path)
     if target.suffix.lower() not in EXTENSIONS:
         raise InputError(f"{target}: found extension {target.suffix!r}, expected {' or '.join(EXTENSIONS)}")
+    if target.is_dir() or not target.parent.is_dir():
+        what = f"{target.parent} is not a folder" if not target.is_dir() else "is a folder"
+        raise InputError(f"{target}: {what}, expected a file name in an existing folder")
     return target
 
 
@@ -200,7 +203,7 @@ def _power(log10: float) -> str:
 
 
 def _save(path: str | Path, draw: Callable[[Figure], None], *, width: float = 7.0, height: float = 3.6) -> Path:
-    target = check_extension(path)
+    target = check_target(path)
     suffix = target.suffix.lower()
     staged = target.with_name(f".{target.stem}.{os.getpid()}{suffix}")
     settings: Any = {k: v for k, v in matplotlib.rcParamsDefault.items() if k not in _LEFT_ALONE}
@@ -217,7 +220,7 @@ def _save(path: str | Path, draw: Callable[[Figure], None], *, width: float = 7.
                 svg.print_svg(staged, metadata={"Date": None, "Creator": None})
             staged.replace(target)
         except OSError as error:
-            raise InputError(f"{target}: cannot be written ({error.strerror}); expected an existing folder") from None
+            raise InputError(f"{target}: cannot be written ({error.strerror}), expected a writable folder") from None
         finally:
             staged.unlink(missing_ok=True)
     return target

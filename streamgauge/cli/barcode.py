@@ -35,10 +35,10 @@ def command(
     form, which also gives the gates), or exactly with --exact or --prime.
     """
     from streamgauge.files import read_chain
-    from streamgauge.pictures import barcode_picture, check_extension
+    from streamgauge.pictures import barcode_picture, check_target
 
     if out is not None:
-        check_extension(out)
+        check_target(out)
     with progress(f"reading {file.name}"):
         chain = read_chain(file)
         form: NormalForm | None = None

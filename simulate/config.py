@@ -84,13 +84,15 @@ class ModelConfig:
         for name, choices in CHOICES.items():
             _choice(name, getattr(self, name), choices)
         for name in ("vocab", "context", "width", "streams", "heads", "hidden", "loops"):
-            _positive_int(name, getattr(self, name))
+            _positive_int(name, getattr(self, name), 1024 if name == "streams" else 2**24)
         for name, least in (("rms_eps", 0.0), ("hc_eps", 0.0), ("post_mult", 0.0)):
             _number(name, getattr(self, name), least)
         if not isinstance(self.gauge, bool):
             raise InputError(f"config model.gauge: found {self.gauge!r}, expected true or false")
         if not isinstance(self.sites, list | tuple):
             raise InputError(f"config model.sites: found {self.sites!r}, expected a list of branch kinds")
+        if len(self.sites) > 10_000:
+            raise InputError(f"config model.sites: found {len(self.sites)} sites, expected at most 10000")
         for l, kind in enumerate(self.sites):
             _choice(f"sites[{l}]", kind, BRANCHES)
         object.__setattr__(self, "sites", tuple(self.sites))
@@ -199,11 +201,16 @@ def _choice(name: str, value: Any, choices: tuple[str, ...]) -> None:
         raise InputError(f"config model.{name}: found {value!r}, expected one of {', '.join(choices)}")
 
 
-def _positive_int(name: str, value: Any) -> None:
+def _positive_int(name: str, value: Any, most: int) -> None:
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
         raise InputError(f"config model.{name}: found {value!r}, expected a positive integer")
+    if value > most:  # a tensor's size must fit in 64 bits, or torch fails without naming the field
+        shown = value if value < 10**18 else f"about 2^{value.bit_length() - 1}"
+        raise InputError(f"config model.{name}: found {shown}, expected at most {most}")
 
 
 def _number(name: str, value: Any, least: float) -> None:
+    if isinstance(value, int) and not isinstance(value, bool) and abs(value) > 2**64:
+        raise InputError(f"config model.{name}: found an integer beyond 2^64, expected a finite number >= {least:g}")
     if not isinstance(value, int | float) or isinstance(value, bool) or not math.isfinite(value) or value < least:
         raise InputError(f"config model.{name}: found {value!r}, expected a finite number >= {least:g}")

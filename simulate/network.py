@@ -268,7 +268,8 @@ class HyperNetwork(nn.Module):
         state = PRECISIONS[precision]
         coefficient = torch.float64 if precision == "float64" else torch.float32
         for name, tensor in [*self.named_parameters(), *self.named_buffers()]:
-            if not name.endswith("branch.angles"):  # rotary angles stay float64 and are rounded after cos and sin
+            # rotary angles stay float64 and are rounded after cos and sin
+            if tensor.is_floating_point() and not name.endswith("branch.angles"):
                 tensor.data = tensor.data.to(coefficient if is_coefficient(name) else state)
         return self
 

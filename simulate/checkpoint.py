@@ -141,7 +141,7 @@ def read(path: str | Path) -> Checkpoint:
         raise InputError(f"{folder}: is a file, expected a checkpoint directory ({WEIGHTS} and {CONFIG})")
     config_text = _file_bytes(folder / CONFIG, _MAX_CONFIG_BYTES)
     try:
-        document = json.loads(config_text)
+        document = json.loads(config_text, object_pairs_hook=_unique)
     except (ValueError, RecursionError) as error:
         raise InputError(f"{folder / CONFIG}: not JSON ({str(error).splitlines()[0]})") from None
     try:
@@ -213,6 +213,14 @@ def _allowed_dtypes(name: str) -> tuple[torch.dtype, ...]:
     if ".gauge." in name:
         return (torch.float64,)  # a certificate speaks of these bits
     return _WIDE if is_coefficient(name) else _ANY
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    out = dict(pairs)
+    if len(out) != len(pairs):
+        keys = [key for key, _ in pairs]
+        raise ValueError(f"the key {next(key for key in keys if keys.count(key) > 1)!r} stands twice")
+    return out
 
 
 def _regular(path: Path) -> None:

@@ -234,6 +234,14 @@ BAD: dict[str, tuple[Callable[[Path], object], str]] = {
         f"{W}: tensor sites.3.gates is unexpected; the config implies no tensor of that name",
     ),
     "not JSON": (with_text("config.json", lambda b: b[:-5]), f"{C}: not JSON (Expecting"),
+    "a key twice": (
+        with_text("config.json", lambda b: b.replace(b'"model": {', b'"model": {"loops": 2,')),
+        f"{C}: not JSON (the key 'loops' stands twice)",
+    ),
+    "a huge number": (
+        with_text("config.json", lambda b: b.replace(b'"loops": 1', b'"loops": ' + b"9" * 5000)),
+        f"{C}: not JSON (Exceeds the limit",
+    ),
     "not text": (with_text("config.json", lambda b: b"\xff\xfe\x00"), f"{C}: not JSON"),
     "deep": (with_text("config.json", lambda b: b"[" * 200_000), f"{C}: not JSON"),
     "unknown field": (

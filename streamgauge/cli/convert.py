@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -36,6 +37,10 @@ def command(
     """
     if not norm and (eps is not None or cap is not None):
         raise InputError(f"{'--cap' if eps is None else '--eps'}: belongs to the norm gate, expected --norm with it")
+    if eps is not None and not 0 <= eps < math.inf:
+        raise InputError(f"--eps: found {eps}, expected a finite number of at least 0")
+    if cap is not None and not 0 < cap < math.inf:
+        raise InputError(f"--cap: found {cap}, expected a finite number above 0")
     if restore and (norm or form != "graded"):
         raise InputError("--restore: takes the form from SRC, expected neither --form nor --norm with it")
     if restore:

@@ -102,5 +102,5 @@ def test_other_extensions_are_refused(name: str, tmp_path: Path) -> None:
 
 
 def test_missing_folder_is_one_line(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="nowhere is not a folder, expected a file name in an existing folder$"):
+    with pytest.raises(InputError, match=r"nowhere is not a folder, expected a file name in an existing folder$"):
         draw("cond", tmp_path / "nowhere" / "picture.png")

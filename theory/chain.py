@@ -163,13 +163,7 @@ def _table(given: Any, where: str, *, vector: str | None = None) -> _Table:
     shape = (len(rows), len(rows[0]) if rows else 0)
     floats = [isinstance(x, float | np.floating) for x in flat]
     if any(floats):
-        for x in flat:
-            if not isinstance(x, float | np.floating | int | np.integer) or isinstance(x, bool):
-                raise InputError(
-                    f"{where}: found {type(x).__name__} beside float; expected all float64 or all exact "
-                    "(int, Fraction, sympy or flint rational)"
-                )
-        return _float_table(np.array(flat, dtype=np.float64).reshape(shape), where, None)
+        return _float_table(np.array([_beside_floats(x, where) for x in flat]).reshape(shape), where, None)
     try:
         exacts = [exact.scalar(x) for x in flat]
     except TypeError as error:
@@ -177,14 +171,33 @@ def _table(given: Any, where: str, *, vector: str | None = None) -> _Table:
     return _Table(where, *shape, exacts, True if exacts else None)
 
 
+def _beside_floats(x: Any, where: str) -> float:
+    """``x`` as float64 where it is a float, or an integer that float64 holds exactly."""
+    if isinstance(x, np.longdouble):
+        raise InputError(f"{where}: found longdouble, expected float64")
+    if isinstance(x, float | np.floating):
+        return float(x)
+    if not isinstance(x, int | np.integer) or isinstance(x, bool):
+        raise InputError(
+            f"{where}: found {type(x).__name__} beside float; expected all float64 or all exact "
+            "(int, Fraction, sympy or flint rational)"
+        )
+    if abs(int(x)) > 2**53:
+        raise InputError(f"{where}: found an integer above 2^53 beside float; expected all float64 or all exact")
+    return float(x)
+
+
 def _rows(grid: Any, where: str, vector: str | None) -> list[list[Any]]:
     if not isinstance(grid, list | tuple):
-        raise InputError(f"{where}: found {type(grid).__name__}, expected a matrix (rows of numbers)")
+        wanted = "a vector or matrix" if vector else "a matrix (rows of numbers)"
+        raise InputError(f"{where}: found {type(grid).__name__}, expected {wanted}")
     if vector and all(not isinstance(row, list | tuple) for row in grid):
         return [list(grid)] if vector == "row" else [[x] for x in grid]
     rows = [list(row) if isinstance(row, list | tuple) else None for row in grid]
     if any(row is None for row in rows):
         raise InputError(f"{where}: found a number where a row was expected")
+    if any(isinstance(x, list | tuple) for row in rows if row is not None for x in row):
+        raise InputError(f"{where}: found lists nested three deep, expected two dimensions")
     widths = {len(row) for row in rows if row is not None}
     if len(widths) > 1:
         raise InputError(f"{where}: ragged, rows of lengths {sorted(widths)}; expected equal lengths")
@@ -192,6 +205,8 @@ def _rows(grid: Any, where: str, vector: str | None) -> list[list[Any]]:
 
 
 def _float_table(array: Any, where: str, vector: str | None) -> _Table:
+    if array.dtype.itemsize > 8:
+        raise InputError(f"{where}: found {array.dtype}, expected float64")
     grid = np.asarray(array, dtype=np.float64)
     if vector and grid.ndim == 1:
         grid = grid[None, :] if vector == "row" else grid[:, None]
@@ -204,6 +219,8 @@ def _float_table(array: Any, where: str, vector: str | None) -> _Table:
 
 
 def _dims(tables: list[_Table], entry: Any, readout: Any, dim: int | None) -> tuple[int, ...]:
+    if dim is not None and (isinstance(dim, bool) or not isinstance(dim, int | np.integer) or dim < 0):
+        raise InputError(f"dim: found {dim!r}, expected a whole number of streams")
     if not tables:
         for given, axis, vector in ((entry, 0, "column"), (readout, 1, "row")):
             if given is not None and dim is None:

@@ -114,7 +114,10 @@ def _label(chain: Chain, l: int) -> RankLabel:
 def _forward(chain: Chain, start: Matrix) -> list[Matrix]:
     levels = [start]
     for l, a in enumerate(chain.mixers):
-        levels.append(a * levels[-1] if chain.exact else _finite(a @ levels[-1], l + 1))
+        with np.errstate(over="ignore", invalid="ignore"):  # refused by name below
+            levels.append(a * levels[-1] if chain.exact else a @ levels[-1])
+        if not chain.exact:
+            _finite(levels[-1], l + 1)
     return levels
 
 

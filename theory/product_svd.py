@@ -44,7 +44,7 @@ def product_svd(mixers: Sequence[Floats], n: int) -> ProductSVD:
         pivots = np.abs(np.diag(r))
         grown = logs + np.log(pivots)
         # B' = D'^{-1} R D B, entry (i, j) of D'^{-1} R D: r_ij d_j / (d_i |r_ii|)
-        step = np.triu(r) * np.exp(logs[None, :] - grown[:, None])
+        step = np.triu(r) * np.exp(np.triu(logs[None, :] - grown[:, None]))
         unit = step @ unit
         logs = grown
     top = logs.max(initial=0.0) if n else 0.0

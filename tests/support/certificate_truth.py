@@ -15,7 +15,9 @@ Matrix = list[list[Fraction]]
 def is_true(data: dict[str, Any]) -> bool:
     """The statement of a certificate (not its digest, not its files)."""
     try:
-        return _rank(data) if data["kind"] == "rank" else _chain(data)
+        if data["kind"] == "rank":
+            return data["format_version"] == 1 and data["numbers"] == "rational" and _rank(data)
+        return _sort_is_known(data) and _chain(data)
     except (
         KeyError,
         IndexError,
@@ -27,6 +29,19 @@ def is_true(data: dict[str, Any]) -> bool:
         StopIteration,
     ):
         return False
+
+
+def _sort_is_known(data: dict[str, Any]) -> bool:
+    bases, kind = ("identity", "binary", "graded"), data["kind"]
+    base = data["base"] if kind == "norm" else kind
+    hashes = [h for side in ("source", "converted") for h in data.get("model", {}).get(side, {}).values()]
+    return (
+        data["format_version"] == 1
+        and base in bases
+        and data["numbers"] in ("float", "rational")
+        and ("norm" in data) == ("base" in data) == (kind == "norm")
+        and all(len(h) == 64 for h in hashes)
+    )
 
 
 def number(text: str, floats: bool) -> Fraction:

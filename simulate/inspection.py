@@ -69,7 +69,7 @@ class Inspection:
 
     ``cond``: cond(P_l) of levels 0..L, of the graded form or, in a converted checkpoint, of the stored gauge;
     ``log10_sigma``: singular values of ``A_{l-1} .. A_0``, shape (L + 1, n), -inf for zero;
-    ``warnings``: one line each.
+    ``warnings`` and ``notes`` (facts about the form): one line each.
     """
 
     config: ModelConfig
@@ -79,6 +79,7 @@ class Inspection:
     cond: tuple[float, ...]
     log10_sigma: Floats
     warnings: tuple[str, ...]
+    notes: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -100,14 +101,14 @@ def inspect_checkpoint(path: Path) -> Inspection:
         raise InputError(f"{path}: no sites, expected at least one")
     mixers = carries(stored.config, stored.tensors)
     n = stored.config.streams
-    sigma = running_log_singular_values(list(mixers), n) / LOG10
     gauge = _stored_gauge(stored, path) if stored.config.gauge else _graded_gauge(mixers)
+    sigma = _zeros_named(running_log_singular_values(list(mixers), n) / LOG10, gauge.bars)
     made, product = [], np.eye(n)
     for l, mixer in enumerate(mixers):
         product = mixer @ product
         made.append(_site(stored, l, mixer, product, sigma[l + 1], gauge))
-    warnings = (*_warnings(stored.config, made), *gauge.notes)
-    return Inspection(stored.config, gauge.form, tuple(made), gauge.bars, gauge.cond, sigma, warnings)
+    warnings = tuple(_warnings(stored.config, made))
+    return Inspection(stored.config, gauge.form, tuple(made), gauge.bars, gauge.cond, sigma, warnings, gauge.notes)
 
 
 def checkpoint_chain(path: Path) -> Chain:
@@ -148,10 +149,21 @@ def saturation(logits: Any, recipe: str) -> float:
 
 
 def effective_rank(log10_sigma: Floats) -> float:
-    """``exp(-sum p_i ln p_i)`` with p_i = sigma_i / sum sigma, from logarithms."""
+    """``exp(-sum p_i ln p_i)`` with p_i = sigma_i / sum sigma, from logarithms; 0 for the zero map."""
+    if not np.isfinite(log10_sigma).any():
+        return 0.0
     weights = 10.0 ** (log10_sigma - log10_sigma.max())
     p = weights[weights > 0] / weights.sum()
     return float(np.exp(-(p * np.log(p)).sum()))
+
+
+def _zeros_named(log10_sigma: Floats, bars: tuple[Bar, ...]) -> Floats:
+    """Descending, and -inf beyond the rank of each running product, which the bars from level 0 decide: what QR
+    leaves there is round-off."""
+    out: Floats = np.sort(log10_sigma, axis=1)[:, ::-1].copy()
+    for level, row in enumerate(out):
+        row[sum(bar.birth == 0 and bar.death >= level for bar in bars) :] = -np.inf
+    return out
 
 
 def _site(
@@ -160,7 +172,6 @@ def _site(
     config = stored.config
     rows, columns = marginal_errors(mixer)
     logits = stored.tensors.get(f"sites.{l}.mixer.logits")
-    ordered = np.sort(log10_sigma)[::-1]
     return SiteInspection(
         site=l,
         branch=config.sites[l],
@@ -171,9 +182,9 @@ def _site(
         backward_gain=float(np.abs(mixer).sum(axis=0).max()),
         running_forward_gain=float(np.abs(product).sum(axis=1).max()),
         running_backward_gain=float(np.abs(product).sum(axis=0).max()),
-        running_effective_rank=effective_rank(ordered),
-        log10_running_sigma2=float(ordered[1]) if len(ordered) > 1 else float("-inf"),
-        log10_identity_cond=float(ordered[0] - ordered[-1]),
+        running_effective_rank=effective_rank(log10_sigma),
+        log10_running_sigma2=float(log10_sigma[1]) if len(log10_sigma) > 1 else float("-inf"),
+        log10_identity_cond=float(log10_sigma[0] - log10_sigma[-1]),
         cond=gauge.cond[l + 1],
         gates=gauge.gates[l],
         saturation=None if logits is None or config.recipe is None else saturation(logits, config.recipe),

@@ -87,8 +87,9 @@ def condition_picture(path: str | Path, log10_cond: Mapping[str, ArrayLike], *, 
         axes = _axes(figure, title or "Condition number of the stream basis", "level")
         for i, (name, values) in enumerate(lines.items()):
             shown = np.where(np.isfinite(values), values, np.nan)
-            worst = float(np.max(values, initial=0.0))
-            label = f"{name}: at most {_power(worst)}" if np.isfinite(worst) else f"{name}: singular"
+            singular = np.flatnonzero(~np.isfinite(values))
+            worst = _power(float(np.max(values[np.isfinite(values)], initial=0.0)))
+            label = f"{name}: at most {worst}" if not len(singular) else f"{name}: singular from level {singular[0]}"
             _line(axes, shown, i, label)
         _log_axis(axes, r"$\mathrm{cond}_2(P_l)$")
         axes.set_ylim(bottom=min(0.0, axes.get_ylim()[0]))

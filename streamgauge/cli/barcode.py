@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from streamgauge.cli.terminal import JsonFlag, emit_json, progress, stdout, table, warn
+from streamgauge.cli.terminal import JsonFlag, emit_json, note, progress, stdout, table
 from streamgauge.theory.errors import InputError
 
 if TYPE_CHECKING:
@@ -52,8 +52,8 @@ def command(
         if out is not None:
             gates = None if form is None else form.gates
             barcode_picture(out, bars, len(chain), gates=gates, title=f"Barcode of {file.name} over {field}")
-    for note in () if form is None else form.notes:
-        warn(note)
+    for text in () if form is None else form.notes:
+        note(text)
     _report(bars, chain, field, out, as_json)
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from streamgauge.cli.terminal import JsonFlag, emit_json, progress, stdout, table, warn
+from streamgauge.cli.terminal import JsonFlag, emit_json, note, progress, stdout, table
 from streamgauge.theory.errors import InputError
 from streamgauge.theory.form import NormGate
 
@@ -52,8 +52,8 @@ def command(
     with progress(f"converting {source.name}"):
         made = convert(source, destination, form=form, norm=gate, force=force)
     document = summary(made, source, destination)
-    for note in made.form.notes:
-        warn(note)
+    for text in made.form.notes:
+        note(text)
     if as_json:
         emit_json(document)
         return

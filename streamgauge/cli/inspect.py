@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from streamgauge.cli.terminal import JsonFlag, emit_json, power, progress, say, stdout, table, warn
+from streamgauge.cli.terminal import JsonFlag, emit_json, note, power, progress, say, stdout, table, warn
 from streamgauge.theory.errors import InputError
 
 if TYPE_CHECKING:
@@ -40,6 +40,8 @@ def command(
         pictures = [] if out is None else draw(found, out, source.name)
     for warning in found.warnings:
         warn(warning)
+    for text in found.notes:
+        note(text)
     if as_json:
         emit_json(document(found, source, pictures))
         return
@@ -89,6 +91,7 @@ def document(found: Inspection, source: Path, pictures: list[Path]) -> dict[str,
         "log10_sigma": found.log10_sigma,
         "sites": [dataclasses.asdict(site) for site in found.sites],
         "warnings": list(found.warnings),
+        "notes": list(found.notes),
         "pictures": [str(picture) for picture in pictures],
     }
 

@@ -43,6 +43,11 @@ def warn(message: str) -> None:
     say(f"streamgauge: warning: {one_line(message)}")
 
 
+def note(message: str) -> None:
+    """One line on stderr about how a result was found."""
+    say(f"streamgauge: note: {one_line(message)}")
+
+
 def one_line(text: object) -> str:
     """The text on one line, so that an error is one line whatever a file name or library put into it."""
     return " ".join(str(text).split())

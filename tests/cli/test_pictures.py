@@ -55,7 +55,7 @@ def test_labels_say_what_is_drawn(tmp_path: Path) -> None:
     for words in ("Barcode of three sites", "level", "born at this level", "sent to zero by this site", "gate"):
         assert words in barcode
     cond = svg_words(draw("cond", tmp_path / "c.svg"))
-    assert "identity: singular" in cond
+    assert "identity: singular from level 2" in cond
     assert "graded: at most 1.58" in cond
     sigma = svg_words(draw("singular values", tmp_path / "s.svg"))
     assert "0 (it died)" in sigma

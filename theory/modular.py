@@ -14,7 +14,7 @@ import flint
 
 from streamgauge.theory import exact
 from streamgauge.theory.errors import InputError
-from streamgauge.theory.interval import IntervalBasis, Sweep, corrected, missing_units, pattern, sweep
+from streamgauge.theory.interval import IntervalBasis, Sweep, carried, firsts, missing_units, pattern, sweep
 from streamgauge.theory.ranks import composite, rank_table
 
 
@@ -62,7 +62,8 @@ def interval_basis_modular(mixers: Sequence[flint.fmpq_mat], dims: Sequence[int]
     reduced = [reduce(a, prime, f"mixer {l}") for l, a in enumerate(mixers)]
     _check_prime(prime)
     swept = sweep_modular(reduced, dims, prime)
-    return IntervalBasis(tuple(columns for columns, _, _ in corrected(swept)), *pattern(swept, dims))
+    born = {level: columns for level, (columns, _, _) in firsts(swept).items()}
+    return IntervalBasis(carried(reduced, swept, born), *pattern(swept, dims))
 
 
 def divided_minor(mixers: Sequence[flint.fmpq_mat], dims: Sequence[int], prime: int) -> DividedMinor | None:

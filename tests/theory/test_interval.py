@@ -340,14 +340,13 @@ def battery(module):
 
 MUTANTS = {
     "elder update stopped one level early": (
-        "matrix = _sparse(swept.columns[level], len(alive), [combination[j] for j in order])",
-        "matrix = _sparse(swept.columns[level], len(alive), "
-        "[combination[j] if alive[j][0] < level else {j: factors[j]} for j in order])",
+        "_sparse(columns, len(alive), [combination[j] for j in born])",
+        "_sparse(columns, len(alive), [{j: factors[j]} for j in born])",
     ),
     "birth ignored on lane reuse": ("born = [(l + 1, slot)", "born = [(0, slot)"),
-    "update runs on before the birth": (
+    "update of an earlier bar in the lane": (
         "columns[c] = {pivots[b]: x for b, x in later[a].items()}",
-        "columns[c] = {pivots[min(b, len(pivots) - 1)]: x for b, x in later[c % len(later)].items()}",
+        "columns[c] = {pivots[min(b, len(pivots) - 1)]: x for b, x in later[c].items()}",
     ),
     "columns not in birth order": (
         "        columns.append(image)\n        alive.append(survivors + born)\n",
@@ -357,8 +356,12 @@ MUTANTS = {
         "        alive.append([every[j] for j in order])\n",
     ),
     "relation with the wrong sign": ("{i: -x for i, x", "{i: x for i, x"),
-    "growth counted from level 0": ("powers[level] // powers[birth]", "powers[level] // powers[0]"),
-    "newborn rows of the wrong map": ("missing_units(split[level - 1][0])", "missing_units(split[level - 2][0])"),
+    "births not scaled back": ("[factor * weights.get(bar, 1) for", "[weights.get(bar, 1) for"),
+    "newborn rows of the wrong map": (
+        "            return missing_units(integers[level - 1])",
+        "            return missing_units(integers[level - 2])",
+    ),
+    "newborn in the wrong lane": ("column = after.index(slot)", "column = after.index(newborn[-1 - j])"),
 }
 
 

@@ -98,25 +98,35 @@ class Chain:
 
     def rational(self) -> Chain:
         """The same chain over Q: floats become the dyadic rationals they hold. Exact chains return themselves."""
-        return self if self.exact else self._mapped(exact.from_floats)
+        return self if self.exact else self._mapped(lambda matrix, where: exact.from_floats(matrix))
 
     def floating(self) -> Chain:
-        """The same chain in float64, every entry correctly rounded. Numeric chains return themselves."""
-        return self._mapped(exact.to_floats) if self.exact else self
+        """The same chain in float64, every entry correctly rounded. Numeric chains return themselves.
 
-    def _mapped(self, f: Callable[[Matrix], Matrix]) -> Chain:
-        def each(items: tuple[Matrix, ...] | None) -> list[Matrix] | None:
-            return None if items is None else [f(m) for m in items]
+        **Raises** :class:`InputError` where an entry is beyond the range of float64.
+        """
 
-        def one(item: Matrix | None) -> Matrix | None:
-            return None if item is None else f(item)
+        def rounded(matrix: Matrix, where: str) -> Matrix:
+            try:
+                return exact.to_floats(matrix)
+            except OverflowError:
+                raise InputError(f"{where}: found an entry beyond the range of float64") from None
+
+        return self._mapped(rounded) if self.exact else self
+
+    def _mapped(self, f: Callable[[Matrix, str], Matrix]) -> Chain:
+        def each(items: tuple[Matrix, ...] | None, name: str) -> list[Matrix] | None:
+            return None if items is None else [f(m, f"{name} {l}") for l, m in enumerate(items)]
+
+        def one(item: Matrix | None, name: str) -> Matrix | None:
+            return None if item is None else f(item, name)
 
         return Chain(
-            [f(a) for a in self.mixers],
-            each(self.reads),
-            each(self.writes),
-            one(self.entry),
-            one(self.readout),
+            each(self.mixers, "mixer") or [],
+            each(self.reads, "read"),
+            each(self.writes, "write"),
+            one(self.entry, "entry"),
+            one(self.readout, "readout"),
             dim=self.dims[0],
         )
 

@@ -39,7 +39,5 @@ def test_rows_of_the_command(monkeypatch):
 
 
 def test_one_stream_is_refused():
-    with pytest.raises(
-        InputError, match=r"^n: found 1, expected at least 2 \(one stream has no rank-deficient mixer\)$"
-    ):
+    with pytest.raises(InputError, match=r"^n: found 1, expected at least 2 \(one stream"):
         benchmark_chain(1, 4)

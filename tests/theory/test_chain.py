@@ -103,6 +103,11 @@ def test_floating_rounds_correctly():
     assert Chain([[[Fraction(2**53 + 1)]]]).floating().mixers[0][0, 0] == 2.0**53
 
 
+def test_beyond_the_range_of_float64():
+    with pytest.raises(InputError, match=r"^read 1: found an entry beyond the range of float64$"):
+        Chain([EYE, EYE], reads=[[1, 2], [1, 10**400]]).floating()
+
+
 @pytest.mark.parametrize(
     ("options", "dims"),
     [({"dim": 3}, (3,)), ({"entry": [1, 2]}, (2,)), ({"readout": [1, 2, 3, 4]}, (4,)), ({"dim": 0}, (0,))],

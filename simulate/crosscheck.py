@@ -80,9 +80,11 @@ def crosscheck(
 ) -> CrossCheck:
     """Compare a network with its conversion on ``tokens`` (B, T).  Neither network is changed.
 
+    Load ``converted`` in float64: its gauge is stored so, and rounding it to float32 first would count twice.
+
     ``progress`` is called once per network and precision.  Cost: two forward passes per precision.
-    **Raises** :class:`InputError` where the two do not belong together (vocabulary, depth, streams) or
-    ``converted`` has no gauge.
+    **Raises** :class:`InputError` where the two do not belong together (vocabulary, depth, streams), or where
+    ``converted`` has no gauge or one below float64.
     """
     _refuse_strangers(source, converted)
     tick = progress or (lambda: None)
@@ -129,7 +131,7 @@ def _stream_errors(source: ByteLM, converted: ByteLM, tokens: Tensor) -> tuple[f
 
 def _result(precision: str, own: float, error: float, logits: Tensor, reference: Tensor) -> PrecisionResult:
     log_p, log_q = F.log_softmax(reference, -1), F.log_softmax(logits, -1)
-    kl = float((log_p.exp() * (log_p - log_q)).sum(-1).mean())
+    kl = max(0.0, float((log_p.exp() * (log_p - log_q)).sum(-1).mean()))  # rounding may leave it below zero
     agreement = float((logits.argmax(-1) == reference.argmax(-1)).double().mean())
     ratio = error / own if own > 0 else math.nan
     return PrecisionResult(precision, own, error, ratio, kl, agreement)
@@ -138,6 +140,9 @@ def _result(precision: str, own: float, error: float, logits: Tensor, reference:
 def _refuse_strangers(source: ByteLM, converted: ByteLM) -> None:
     if not converted.config.gauge:
         raise InputError("crosscheck: the second network has no gauge, expected a converted one")
+    found = {str(p.dtype).removeprefix("torch.") for name, p in converted.named_buffers() if ".gauge." in name}
+    if found != {"float64"}:
+        raise InputError(f"crosscheck: the converted network is in {', '.join(found)}, expected it loaded in float64")
     for name in ("vocab", "streams", "width", "sites"):
         a, b = getattr(source.config, name), getattr(converted.config, name)
         if a != b:

@@ -21,8 +21,8 @@ from streamgauge.simulate.network import is_coefficient, precompute_mixers
 
 @dataclass(frozen=True)
 class Cost:
-    """``parameters`` and ``bytes`` of all stored tensors, ``connection`` the numbers among them that belong to the
-    hyper-connections; ``seconds`` per token of a float32 forward pass (median) and its ratio to the baseline's."""
+    """``parameters`` and ``bytes`` of the network run in float32, ``connection`` the numbers among them that belong to
+    the hyper-connections; ``seconds`` per token of a forward pass (median) and its ratio to the baseline's."""
 
     name: str
     parameters: int
@@ -63,7 +63,7 @@ def costs(
     per_token = {name: statistics.median(values) / tokens.numel() for name, values in times.items()}
     return tuple(
         _cost(name, network, per_token[name], per_token[name] / per_token[baseline])
-        for name, network in networks.items()
+        for name, network in running.items()
     )
 
 

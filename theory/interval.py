@@ -156,8 +156,7 @@ def sweep(mixers: Sequence[Ring], dims: Sequence[int], first: Ring, complete: Co
         survivors = [bars_in[j] for j in event.pivots]
         bars += [Bar(birth, l, slot) for birth, slot in (bars_in[j] for j in event.dead)]
         taken = {slot for _, slot in survivors}
-        free = [slot for slot in range(dims[l + 1]) if slot not in taken]
-        free += [slot for slot in range(dims[l + 1], max(dims)) if slot not in taken]
+        free = [slot for slot in range(max(dims)) if slot not in taken]
         born = [(l + 1, slot) for slot in free[: dims[l + 1] - rank]]
         image = image * _sparse(image, dims[l], [{j: 1} for j in event.pivots])
         if born:

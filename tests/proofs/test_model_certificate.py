@@ -1,0 +1,560 @@
+"""Certificates of converted checkpoints: they speak of the stored tensors, and a changed file is told."""
+
+from __future__ import annotations
+
+import copy
+import json
+import resource
+import shutil
+import struct
+import subprocess
+import sys
+from fractions import Fraction
+from pathlib import Path
+
+import certificate_cases as cases
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+
+from streamgauge.proofs import checker
+from streamgauge.proofs.checking import check
+from streamgauge.proofs.model import model_certificate
+from streamgauge.theory.errors import InputError
+from streamgauge.theory.form import NormGate
+
+START = "accepted, but does not match the file: "
+NAMES = ("graded-gate", "norm-linear", "identity", "static", "logits")
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory):
+    return cases.models(tmp_path_factory.mktemp("models"))
+
+
+class Bench:
+    """A copy of one model whose files may be changed; hashes in the certificate follow unless told otherwise."""
+
+    def __init__(self, model, folder):
+        new, old, data = model
+        self.new, self.old = folder / "out", folder / "source"
+        shutil.copytree(new, self.new)
+        shutil.copytree(old, self.old)
+        self.data = copy.deepcopy(data)
+
+    def tensors(self, side, change):
+        path = getattr(self, side) / "model.safetensors"
+        tensors = load_file(path)
+        change(tensors)
+        save_file(tensors, path)
+
+    def config(self, side, change):
+        path = getattr(self, side) / "config.json"
+        document = json.loads(path.read_text())
+        change(document["model"])
+        path.write_text(json.dumps(document))
+
+    def rehash(self):
+        for side, folder in (("converted", self.new), ("source", self.old)):
+            for name in checker.FILES:
+                self.data["model"][side][name] = checker.sha256(folder / name)
+
+    def reason(self, *, source=True):
+        text = cases.sealed_text(self.data)
+        return checker.check_text(text, file=self.new, source=self.old if source else None).reason
+
+
+@pytest.fixture
+def bench(models, tmp_path):
+    return lambda name="graded-gate": Bench(models[name], tmp_path)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_sort_of_checkpoint_is_accepted_with_its_files(models, name, tmp_path):
+    new, old, data = models[name]
+    cert = tmp_path / "c.json"
+    cert.write_text(cases.sealed_text(data))
+    for options in ({}, {"file": new}, {"file": new, "source": old}):
+        verdict = check(cert, **options)
+        assert verdict, verdict.reason
+        assert "the stored network equals exactly the mHC" in verdict.reason
+    assert "it matches the file and its source, controllers within" in verdict.reason
+    assert verdict.witness["mixers"] < 1e-12
+    if name != "static":
+        assert 0 < verdict.witness["controllers"] < 1e-12
+
+
+def test_controller_bound_by_fractions(models):
+    """||W' - W (P (x) I)|| of one weight, entry by entry: the stated bound is the least float above."""
+    new, old, data = models["graded-gate"]
+    w, stored = (load_file(f / "model.safetensors")["sites.1.coef.weight"].astype(float) for f in (old, new))
+    p = load_file(new / "model.safetensors")["sites.1.gauge.read"]
+    (m, width), n = w.shape, len(p)
+    d, worst = width // n, Fraction(0)
+    for o in range(m):
+        total = Fraction(0)
+        for t in range(n):
+            for c in range(d):
+                image = sum(Fraction(w[o, s * d + c]) * Fraction(p[s, t]) for s in range(n))
+                total += abs(Fraction(stored[o, t * d + c]) - image)
+        worst = max(worst, total)
+    stated = float.fromhex(data["model"]["controllers"]["sites.1.coef.weight"])
+    assert np.nextafter(stated, 0) < worst <= stated
+    assert worst > 0
+
+
+def test_the_certified_network_is_the_stored_one(models):
+    """Floats as a second route: run both networks with the certificate's distances on one random state."""
+    _, _, data = models["norm-linear"]
+    rng = np.random.default_rng(0)
+    y = rng.normal(size=(4, 5))
+    read = lambda grid: np.array([[float.fromhex(x) for x in row] for row in grid])  # noqa: E731
+    x = read(data["levels"][0]["gauge"]) @ y
+    for l, site in enumerate(data["sites"]):
+        g = np.array([float.fromhex(v) for v in site["gates"]])
+        c = min(1.5, 2 / (np.linalg.norm(g) + 1e-6))
+        x, y = read(site["mixer"]) @ x, c * g[:, None] * y
+        np.testing.assert_allclose(read(data["levels"][l + 1]["gauge"]) @ y, x, rtol=0, atol=1e-13)
+        t = read(data["levels"][l + 1].get("metric", data["levels"][l + 1]["gauge"]))
+        assert np.linalg.norm(t @ y) == pytest.approx(np.linalg.norm(x), rel=1e-13)
+
+
+def test_twelve_sites_of_width_96_check_in_two_seconds(tmp_path):
+    """Of processor time, in a process of its own, W' included."""
+    new, old = cases.write_pair(tmp_path, sites=12, width=96, norm=NormGate(1e-6, 1.5))
+    cert = model_certificate(new, old).save(new / "certificate.json")
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", checker.__file__, cert, "--file", new, "--source", old],
+        capture_output=True, text=True, timeout=60, check=False,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CPU, (2, 2)),
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, ""), done
+    assert "norm on graded form of 12 sites" in done.stdout
+
+
+def nudge(name, at=None):
+    """Change one entry of a tensor by one unit in the last place."""
+
+    def change(tensors):
+        flat = tensors[name].reshape(-1)
+        flat[at or 0] = np.nextafter(flat[at or 0], flat.dtype.type(9))
+
+    return change
+
+
+FILES = {
+    "gate": ("graded-gate", nudge("sites.1.gates", 2), "sites.1.gates: differs from the certificate"),
+    "gauge": ("graded-gate", nudge("sites.1.gauge.read", 5), "sites.1.gauge.read: differs from the certificate"),
+    "write map": ("graded-gate", nudge("sites.2.gauge.write", 15), "sites.2.gauge.write: differs"),
+    "metric": ("graded-gate", nudge("sites.0.gauge.metric", 1), "sites.0.gauge.metric: differs"),
+    "head gauge": ("graded-gate", nudge("head.gauge.read", 3), "head.gauge.read: differs"),
+    "head metric": ("graded-gate", nudge("head.gauge.metric", 3), "head.gauge.metric: differs"),
+    "entry": ("graded-gate", nudge("entry", 3), "entry: differs from the certificate"),
+    "readout": ("norm-linear", nudge("head.linear", 1), "head.linear: differs from the certificate"),
+    "gauge transposed": (
+        "graded-gate",
+        lambda t: t.update({"sites.0.gauge.read": np.ascontiguousarray(t["sites.0.gauge.read"].T)}),
+        "sites.0.gauge.read: differs",
+    ),
+    "gauges exchanged": (
+        "graded-gate",
+        lambda t: t.update({"sites.0.gauge.read": t["sites.1.gauge.read"]}),
+        "sites.0.gauge.read: differs",
+    ),
+    "metric dropped": (
+        "graded-gate",
+        lambda t: t.pop("sites.1.gauge.metric"),
+        "sites.1.gauge.metric: unreadable or mis",
+    ),
+    "gates dropped": ("graded-gate", lambda t: t.pop("sites.1.gates"), "sites.1.gates: unreadable or missing"),
+    "gates too long": (
+        "graded-gate",
+        lambda t: t.update({"sites.1.gates": np.zeros(5)}),
+        "sites.1.gates: found 40 bytes of F64, expected 4 floats",
+    ),
+    "integers for gates": (
+        "graded-gate",
+        lambda t: t.update({"sites.1.gates": np.zeros(4, dtype=np.int64)}),
+        "sites.1.gates: found 32 bytes of I64",
+    ),
+    "NaN in a gate": (
+        "graded-gate",
+        lambda t: t.update({"sites.1.gates": np.full(4, np.nan)}),
+        "sites.1.gates: not finite",
+    ),
+    "gates on an ungated one": (
+        "identity",
+        lambda t: t.update({"sites.1.gates": np.ones(4)}),
+        "sites.1.gates: is in the file, but the certificate does not speak of it",
+    ),
+    "one gauge more": (
+        "static",
+        lambda t: t.update({"head.gauge.read": np.eye(4)}),
+        "head.gauge.read: is in the file, but the certificate does not speak of it",
+    ),
+    "a weight without metric": (
+        "static",
+        lambda t: t.update({"sites.0.coef.weight": np.ones((8, 24))}),
+        "sites.0.coef.weight: is in the file, but the certificate has no bound or no metric for it",
+    ),
+    "branch": ("graded-gate", nudge("sites.1.branch.up", 3), "sites.1.branch.up: differs between source and conv"),
+    "base": ("graded-gate", nudge("sites.1.coef.base", 3), "sites.1.coef.base: differs between source and converted"),
+    "embedding gone": ("graded-gate", lambda t: t.pop("embed.weight"), "embed.weight: differs between source"),
+    "controller": (
+        "graded-gate",
+        lambda t: t.update({"sites.1.coef.weight": t["sites.1.coef.weight"] * (1 + 1e-14)}),
+        "model.controllers.sites.1.coef.weight: states",
+    ),
+    "head controller": (
+        "graded-gate",
+        lambda t: t.update({"head.weight": t["head.weight"] * (1 + 1e-14)}),
+        "model.controllers.head.weight: states",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_changed_converted_file_is_told(bench, name):
+    sort, change, words = FILES[name]
+    it = bench(sort)
+    it.tensors("new", change)
+    assert it.reason() == f"{START}converted model.safetensors: its SHA-256 is not the certificate's"
+    it.rehash()
+    assert it.reason().startswith(START)
+    assert words in it.reason()
+
+
+SOURCES = {
+    "mixer": ("graded-gate", nudge("sites.1.mixer.matrix", 5), "sites.1.mixer.matrix: differs from the certificate"),
+    "branch": ("graded-gate", nudge("sites.1.branch.up", 3), "sites.1.branch.up: differs between source and conv"),
+    "controller": (
+        "graded-gate",
+        lambda t: t.update({"head.weight": t["head.weight"] * 2}),
+        "controllers.head.weight: s",
+    ),
+    "free entry": (
+        "graded-gate",
+        lambda t: t.update(entry=np.array([1, 1, 1, 2.0])),
+        "entry: differs from the certif",
+    ),
+    "linear readout": (
+        "static",
+        lambda t: t.update({"head.linear": np.ones(4)}),
+        "head.linear: differs from the cert",
+    ),
+    "weight gone": ("graded-gate", lambda t: t.pop("sites.0.coef.weight"), "sites.0.coef.weight: differs between"),
+}
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_a_changed_source_is_told(bench, name):
+    sort, change, words = SOURCES[name]
+    it = bench(sort)
+    it.tensors("old", change)
+    assert it.reason().endswith("source model.safetensors: its SHA-256 is not the certificate's")
+    it.rehash()
+    assert it.reason(source=False).startswith("accepted: ")
+    assert words in it.reason()
+    assert it.reason().startswith(START)
+
+
+CONFIGS = {
+    "residual": ("new", {"residual": "mhc"}, "config.json: residual, norm_gate"),
+    "norm gate": ("new", {"norm_gate": {"eps": 0.5, "cap": None}}, "config.json: residual, norm_gate"),
+    "loops": ("new", {"loops": 2}, "config.json: residual, norm_gate, loops"),
+    "gauge": ("new", {"gauge": False}, "config.json: residual"),
+    "entry": ("new", {"entry": "copy"}, "config.json: residual"),
+    "readout": ("new", {"readout": "sum"}, "config.json: residual"),
+    "sites": ("new", {"sites": ["mlp"]}, "config.json: found 1 sites, expected 3"),
+    "rms": ("new", {"rms_eps": 1e-5}, "config.json rms_eps: differs between source and converted checkpoint"),
+    "eps": ("old", {"hc_eps": 1e-5}, "config.json hc_eps: differs between source and converted checkpoint"),
+    "width": ("old", {"width": 7}, "config.json width: differs between source and converted checkpoint"),
+    "kinds": ("old", {"sites": ["mlp", "mlp", "attention"]}, "config.json sites: differs between source"),
+    "copy entry": ("old", {"entry": "free"}, "entry.source: is not the source's"),
+}
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_a_changed_config_is_told(bench, name):
+    side, change, words = CONFIGS[name]
+    it = bench()
+    it.config(side, lambda model: model.update(change))
+    assert "config.json: its SHA-256 is not the certificate's" in it.reason()
+    it.rehash()
+    assert it.reason().startswith(START + words), it.reason()
+
+
+def test_defaults_of_the_config_may_be_left_out(bench):
+    it = bench()
+    it.config("new", lambda model: model.update(hc_eps=1e-6, post_mult=2.0, vocab=256))
+    it.config("old", lambda model: [model.pop(key) for key in ("loops", "rms_eps")])
+    it.rehash()
+    assert it.reason().startswith("accepted: "), it.reason()
+
+
+@pytest.mark.parametrize(
+    ("rule", "config"),
+    [
+        (("norm", "cap", None), {}),
+        (("norm", "eps", (0.0).hex()), {}),
+        (None, {"norm_gate": {"eps": 1e-6, "cap": 2.0}}),
+    ],
+    ids=["cap in the certificate", "eps in the certificate", "cap in the config"],
+)
+def test_the_norm_rule_is_the_config_s(bench, rule, config):
+    it = bench("norm-linear")
+    if rule:
+        it.data[rule[0]][rule[1]] = rule[2]
+    it.config("new", lambda model: model.update(config))
+    it.rehash()
+    assert not it.reason().startswith("accepted: ")
+
+
+def test_the_checkpoint_s_own_certificate_counts(bench):
+    it = bench()
+    (it.new / "certificate.json").write_text(cases.sealed_text(it.data))
+    assert it.reason().startswith("accepted: ")
+    it.data["sites"][0]["residual"] = (float.fromhex(it.data["sites"][0]["residual"]) * 2).hex()
+    assert it.reason().endswith("certificate.json: the checkpoint came with another certificate")
+
+
+def test_logits_are_run_again_by_the_front(bench, tmp_path):
+    """The checker takes the mixers' numbers as given; ``check`` compares them with the source's logits."""
+    it = bench("logits")
+    it.tensors("old", lambda t: t.update({"sites.1.mixer.logits": t["sites.1.mixer.logits"] + np.eye(4) * 1e-9}))
+    it.rehash()
+    assert it.reason().startswith("accepted: ")
+    cert = tmp_path / "c.json"
+    cert.write_text(cases.sealed_text(it.data))
+    verdict = check(cert, file=it.new, source=it.old)
+    assert not verdict
+    assert "does not match the file: sites[1].mixer: differs from the source's by" in verdict.reason
+
+
+MUTANTS = {
+    "hashes ignored": ("if sha256(folder / name) != value:", "if False:"),
+    "own certificate ignored": ('if own != data["digest"]:', "if False:"),
+    "unknown tensors allowed": ("if changed and name not in expected:", "if False:"),
+    "controllers may be unbounded": ("if name in controllers and not (", "if False and ("),
+    "metric optional": (' and "metric" in level)', ")"),
+    "tensors not compared": ("    for name, values in expected.items():", "    for name, values in ():"),
+    "first tensor only": ("in expected.items():", "in list(expected.items())[:1]:"),
+    "read of the next site": (
+        'out[f"sites.{l}.gauge.read"] = levels[l]',
+        'out[f"sites.{l}.gauge.read"] = levels[l + 1]',
+    ),
+    "write of the site before": ('.gauge.write"] = levels[l + 1]', '.gauge.write"] = levels[l]'),
+    "gates not expected": ('[site["gates"]]', "[]"),
+    "config not compared": ("if found != (True, rule, 1, True) or", "if"),
+    "rule not compared": ("if found != (True, rule, 1, True) or", "if found != (True, gate, 1, True) or"),
+    "loops not compared": ('config.get("loops", 1), ', "1, "),
+    "ends not compared": ('or (config.get("entry"), config.get("readout")) != ends:', ":"),
+    "sites not counted": ('if len(config.get("sites", ())) != sites:', "if False:"),
+    "fields not compared": ("        if a != b:", "        if False:"),
+    "defaults forgotten": ("DEFAULTS.get(key) if c.get(key) is None", "None if c.get(key) is None"),
+    "mixers not compared": ('if f"sites.{l}.mixer.matrix" in old.entries:', "if False:"),
+    "sources of ends not compared": ("elif set(values) - {", "elif False and {"),
+    "free ends not compared": ("            old.must_be(tensor, values)", "            pass"),
+    "branches not compared": ("or old.raw(name) != new.raw(name):", ":"),
+    "missing tensors allowed": ("elif not both or old", "elif both and old"),
+    "controllers not computed": ("_controller(ctx, name, controllers[name], old, new)", "pass"),
+    "controllers by another gauge": ("stored - w @ level.gauge", "stored - w @ level.gauge.transposed()"),
+    "controllers by columns": ("(o + 1) * width : d] for c in range(d)]", "o * width + c + n] for c in range(d)]"),
+    "controller bound ignored": ('"model.controllers", name, worst)', '"model.controllers", name, Fraction(0))'),
+    "controllers not limited": ("error, size, OTHER_LIMIT)", "Fraction(0), size, OTHER_LIMIT)"),
+    "first output only": ("for o in range(outputs):", "for o in range(1):"),
+    "invented controllers allowed": ("if name not in controllers or name not in new.entries:", "if False:"),
+}
+
+
+@pytest.fixture(scope="module")
+def situations(models, tmp_path_factory):
+    """(certificate, converted, source, how the verdict must start, what it must contain)."""
+    out = []
+
+    def add(name, edit, words):
+        it = Bench(models[name], tmp_path_factory.mktemp("case"))
+        edit(it)
+        out.append((cases.sealed_text(it.data), it.new, it.old, "accepted: " if words == "" else START, words))
+
+    def changed(side, change, *, config=False, hashes=True):
+        def edit(it):
+            (it.config if config else it.tensors)(side, change)
+            if hashes:
+                it.rehash()
+
+        return edit
+
+    for name in NAMES:
+        add(name, lambda it: None, "")
+    for side, table in (("new", FILES), ("old", SOURCES)):
+        for sort, change, words in table.values():
+            add(sort, changed(side, change), words)
+    for side, change, words in CONFIGS.values():
+        add("graded-gate", changed(side, lambda model, c=change: model.update(c), config=True), words)
+    add("graded-gate", changed("new", lambda model: model.update(hc_eps=1e-6), config=True), "")
+    add("graded-gate", changed("new", nudge("embed.weight"), hashes=False), "SHA-256")
+    rule = {"norm_gate": {"eps": 1e-6, "cap": 2.0}}
+    add(
+        "norm-linear",
+        changed("new", lambda model: model.update(rule), config=True),
+        "config.json: residual, norm_gate",
+    )
+    add("graded-gate", _without_metric, "has no bound or no metric")
+    add("graded-gate", _without_bound, "has no bound or no metric")
+    add("graded-gate", _invented, "no such tensor in the file")
+    add("graded-gate", _huge_bound, "controllers off by")
+    add("graded-gate", _other_certificate, "came with another certificate")
+    add("graded-gate", changed("new", _last_output), "model.controllers.sites.1.coef.weight: states")
+    return out
+
+
+def _without_metric(it):
+    it.tensors("new", lambda t: t.pop("sites.1.gauge.metric"))
+    for key in ("metric", "metric_bound"):
+        del it.data["levels"][1][key]
+    it.rehash()
+
+
+def _without_bound(it):
+    del it.data["model"]["controllers"]["head.weight"]
+
+
+def _invented(it):
+    it.data["model"]["controllers"]["sites.9.coef.weight"] = (1.0).hex()
+
+
+def _huge_bound(it):
+    it.tensors("new", lambda t: t.update({"head.weight": t["head.weight"] * 1.001}))
+    it.data["model"]["controllers"]["head.weight"] = (1e9).hex()
+    it.rehash()
+
+
+def _other_certificate(it):
+    (it.new / "certificate.json").write_text(cases.sealed_text(it.data))
+    it.data["sites"][0]["residual"] = (1.0).hex()
+
+
+def _last_output(tensors):
+    tensors["sites.1.coef.weight"][-1] *= 1 + 1e-12
+
+
+def wrong(names, situations):
+    """The first situation that is judged wrongly."""
+    for text, new, old, start, words in situations:
+        reason = names["check_text"](text, file=new, source=old).reason
+        if not reason.startswith(start) or words not in reason:
+            return start, words, reason
+    return None
+
+
+def test_the_situations_themselves(situations):
+    assert wrong(vars(checker), situations) is None
+    assert len(situations) >= 55
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_mutants_of_the_comparison_are_noticed(situations, name):
+    old, new = MUTANTS[name]
+    source = Path(checker.__file__).read_text()
+    assert source.count(old) == 1, (source.count(old), old)
+    names = {"__name__": "checker_mutant"}
+    exec(compile(source.replace(old, new), "mutant", "exec"), names)
+    assert wrong(names, situations) is not None
+
+
+def broken_files():
+    """Files that are no checkpoint, and what must be named."""
+    header = json.dumps({"x": {"dtype": "F64", "shape": [1], "data_offsets": [0, 8]}}).encode()
+    beyond = json.dumps({"entry": {"dtype": "F64", "shape": [4], "data_offsets": [0, 1 << 60]}}).encode()
+    return {
+        "empty": (b"", "no JSON object"),
+        "short": (b"\x08\0\0", "no JSON object"),
+        "huge header": (struct.pack("<Q", 1 << 62) + b"{}", "no JSON object, or too large"),
+        "no JSON": (struct.pack("<Q", 4) + b"abcd", "no JSON object"),
+        "deep": (struct.pack("<Q", 100_000) + b"[" * 100_000, "no JSON object"),
+        "a list": (struct.pack("<Q", 2) + b"[]", "no JSON object"),
+        "no tensors": (struct.pack("<Q", len(header)) + header + b"\0" * 8, "unreadable or missing"),
+        "beyond": (struct.pack("<Q", len(beyond)) + beyond + b"\0" * 8, "unreadable or missing"),
+        "entry no object": (struct.pack("<Q", 21) + b'{"entry": [1, 2, 3]} ', "unreadable or missing"),
+    }
+
+
+@pytest.mark.parametrize("name", broken_files())
+def test_a_file_that_is_no_checkpoint_is_told(bench, name):
+    raw, words = broken_files()[name]
+    it = bench()
+    (it.new / "model.safetensors").write_bytes(raw)
+    it.rehash()
+    assert it.reason().startswith(START + "model.safetensors")
+    assert words in it.reason()
+    assert "malformed" not in it.reason()
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"model": 3}', "[" * 100_000, '{"model": {"sites": 3}}'])
+def test_a_config_that_is_none_is_told(bench, text):
+    it = bench()
+    (it.new / "config.json").write_text(text)
+    it.rehash()
+    assert it.reason().startswith(START)
+
+
+def test_missing_folders_are_told(bench, tmp_path):
+    it = bench()
+    text = cases.sealed_text(it.data)
+    for folder in (tmp_path / "none", it.new / "config.json"):
+        reason = checker.check_text(text, file=folder).reason
+        assert reason.startswith(START)
+        assert "not found or not a file" in reason
+
+
+def test_bf16_and_float16_tensors_are_read(tmp_path):
+    values = np.array([1.5, -2.0, 0.0078125, 3.0], dtype=np.float32)
+    bits = (values.view(np.uint32) >> 16).astype("<u2").tobytes()
+    half = values.astype("<f2").tobytes()
+    entries = {
+        "b": {"dtype": "BF16", "shape": [4], "data_offsets": [0, 8]},
+        "h": {"dtype": "F16", "shape": [4], "data_offsets": [8, 16]},
+    }
+    header = json.dumps(entries).encode()
+    (tmp_path / "model.safetensors").write_bytes(struct.pack("<Q", len(header)) + header + bits + half)
+    tensors = checker.Tensors(tmp_path)
+    assert tensors.floats("b", 4) == tensors.floats("h", 4) == values.tolist()
+
+
+def test_what_cannot_be_certified_is_refused(tmp_path):
+    new, old = cases.write_pair(tmp_path / "pair")
+    for left, right, words in (
+        (tmp_path, old, "model.safetensors: not found"),
+        (old, old, "not a converted checkpoint, expected gauge true and conversion.form"),
+        (new, tmp_path, "model.safetensors: not found"),
+    ):
+        with pytest.raises(InputError) as caught:
+            model_certificate(left, right)
+        assert words in str(caught.value)
+        assert "\n" not in str(caught.value)
+    (new / "model.safetensors").write_bytes(b"\x08\0\0\0\0\0\0\0{}")
+    with pytest.raises(InputError, match="damaged or truncated"):
+        model_certificate(new, old)
+
+
+def test_a_conversion_that_is_wrong_gets_no_certificate(tmp_path):
+    """Deliberate faults: P of the next site, P transposed, a dropped factor, the inverse of the wrong site."""
+    faults = {
+        "shifted": lambda t: t.update({f"sites.{l}.gauge.read": t[f"sites.{l + 1}.gauge.read"] for l in range(2)}),
+        "transposed": lambda t: t.update({"sites.1.gauge.read": np.ascontiguousarray(t["sites.1.gauge.read"].T)}),
+        "wrong inverse": lambda t: t.update({"sites.1.gauge.write": t["sites.0.gauge.write"]}),
+        "wrong metric": lambda t: t.update({"sites.1.gauge.metric": t["sites.0.gauge.metric"]}),
+        "metric the identity": lambda t: t.update({"sites.1.gauge.metric": np.eye(4)}),
+        "gates": lambda t: t.update({"sites.1.gates": t["sites.1.gates"] * 0.999}),
+        "entry": lambda t: t.update(entry=np.ones(4)),
+    }
+    for name, fault in faults.items():
+        new, old = cases.write_pair(tmp_path / name.replace(" ", ""))
+        path = new / "model.safetensors"
+        tensors = load_file(path)
+        fault(tensors)
+        save_file(tensors, path)
+        with pytest.raises(InputError, match=r"^(certificate: cannot be given, refused: |gauge \d: )") as caught:
+            model_certificate(new, old)
+        assert "\n" not in str(caught.value), name

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from streamgauge.api import check, convert, crosscheck, inspect, restore
+    from streamgauge.api import check, convert, crosscheck, example_checkpoint, inspect, restore
     from streamgauge.proofs.certificate import Certificate, certificate, rank_certificate
     from streamgauge.theory import strategies
     from streamgauge.theory.barcode import Barcode, barcode
@@ -42,6 +42,7 @@ _HOME = {
     "conditioning": "theory.conditioning",
     "convert": "api",
     "crosscheck": "api",
+    "example_checkpoint": "api",
     "inspect": "api",
     "normal_form": "theory.normal_form",
     "rank_certificate": "proofs.certificate",
@@ -69,6 +70,7 @@ __all__ = [
     "conditioning",
     "convert",
     "crosscheck",
+    "example_checkpoint",
     "inspect",
     "normal_form",
     "rank_certificate",

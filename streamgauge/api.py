@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -96,6 +99,19 @@ def heldout_tokens(context: int, at_least: int) -> Tensor:
     if at_least < 1 or rows * context > len(tokens):
         raise InputError(f"tokens: found {at_least}, expected 1 to {len(tokens) // context * context}")
     return tokens[: rows * context].view(rows, context)
+
+
+@contextmanager
+def example_checkpoint(name: str) -> Iterator[Path]:
+    """The folder of a trained checkpoint that comes with the package, also from a zipped install.
+
+    "static": mHC with static mixers, dynamic reads and writes.  "deficient": the same with mixers stored as matrices,
+    some of them singular.
+    """
+    with resources.as_file(resources.files("streamgauge.examples") / "data" / name) as folder:
+        if not folder.is_dir():
+            raise InputError(f"example checkpoint: found {name!r}, expected 'static' or 'deficient'")
+        yield folder
 
 
 def inspect(path: AnyPath) -> Inspection:

@@ -91,6 +91,16 @@ def test_installed_elsewhere_it_runs_and_adds_one_name(installed: Path, tmp_path
     assert Path(where.stdout.strip()).is_relative_to(installed)
 
 
+def test_the_demo_runs_from_the_wheel(installed: Path, tmp_path: Path) -> None:
+    """The shipped model, every line of the table, away from the checkout."""
+    done = run(installed / "bin" / "streamgauge", "demo", "--json", cwd=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    document = json.loads(done.stdout)
+    assert document["ok"] is True
+    assert [line["ok"] for line in document["lines"]] == [True] * 9
+    assert (tmp_path / "streamgauge-demo" / "converted" / "certificate.json").is_file()
+
+
 def test_the_checker_in_the_wheel_stands_alone(installed: Path, tmp_path: Path) -> None:
     checker = site_packages(installed) / "streamgauge" / "proofs" / "checker.py"
     (tmp_path / "cert.json").write_text("{}")
@@ -115,7 +125,9 @@ def python(code: str, cwd: Path, *flags: str) -> subprocess.CompletedProcess[str
 
 def test_theory_needs_neither_torch_nor_triton(tmp_path: Path) -> None:
     modules = sorted(path.stem for path in (ROOT / "theory").glob("*.py") if path.stem != "__init__")
-    code = BLOCKER + f"""
+    code = (
+        BLOCKER
+        + f"""
 import importlib, streamgauge.theory
 for name in {modules!r}:
     importlib.import_module("streamgauge.theory." + name)
@@ -123,6 +135,7 @@ import streamgauge as sg
 assert len(sg.barcode([[[1, 0], [0, 0]]]).bars) == 3
 print(sorted({{"torch", "triton"}} & set(sys.modules)))
 """
+    )
     done = python(code, tmp_path)
     assert (done.returncode, done.stdout) == (0, "[]\n"), done.stderr
 

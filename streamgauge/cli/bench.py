@@ -27,7 +27,10 @@ def theory(
     from streamgauge.theory import benchmark, graded_benchmark
 
     with progress("measuring"):
-        groups = {"exact": benchmark.run(quick=quick), "graded": graded_benchmark.run(quick=quick)}
+        groups = {
+            "exact forms, milliseconds": benchmark.exact_speed(peers=not quick, growth=not quick),
+            "graded form": graded_benchmark.run(quick=quick),
+        }
     if as_json:
         emit_json({name: [dataclasses.asdict(row) for row in rows] for name, rows in groups.items()})
         return

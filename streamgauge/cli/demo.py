@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from streamgauge.api import example_checkpoint
 from streamgauge.cli.terminal import (
     Failed,
     JsonFlag,
@@ -72,7 +70,7 @@ def command(
     Exit code 1 if any line of the table misses.  Only the demo's own files are ever overwritten.
     """
     _prepare(out)
-    with shipped(CHECKPOINT) as source, progress("reading the trained model", STEPS) as bar:
+    with example_checkpoint(CHECKPOINT) as source, progress("reading the trained model", STEPS) as bar:
         lines, facts = run(source, out, bar)
     ok = all(line.ok for line in lines)
     document = {"format": FORMAT, "ok": ok, "lines": [vars(line) for line in lines], **facts}
@@ -83,7 +81,7 @@ def command(
         title = f"A trained mHC language model ({facts['sites']} sites, {facts['streams']} streams) as norm-gated iHC"
         stdout().print(table(title, ("", "found", "at most", "verdict"), rows))
         stdout().print()
-        stdout().print(table("What it costs (float32, this machine)", COST_COLUMNS, _cost_rows(facts)))
+        stdout().print(table("What it costs (float32, this machine, now)", COST_COLUMNS, _cost_rows(facts)))
         say(f"converted model, certificate and pictures: {out}")
     write_text(out / MARKER, json.dumps(plain(document), indent=1, allow_nan=False) + "\n")
     if not ok:
@@ -116,7 +114,7 @@ def run(source: Path, out: Path, bar: Progress) -> tuple[list[Line], dict[str, A
     faulty = _faulty_error(networks[0], networks[1], tokens)
     step(bar, "held-out loss and cost")
     loss = [heldout_loss(network.to_precision("float32"), heldout_text()[: TOKENS + 1]) for network in networks]
-    paid = costs(networks[0], networks[1], tokens[:4], repeats=3)
+    paid = costs(networks[0], networks[1], tokens[:4], repeats=7)
     step(bar, "drawing")
     found = inspect_checkpoint(source)
     draw(found, out, "the trained model")
@@ -175,13 +173,6 @@ def _cost_rows(facts: dict[str, Any]) -> list[tuple[object, ...]]:
         (c["name"], c["parameters"], c["connection"], c["bytes"] / 1e6, c["seconds"] * 1e6, c["ratio"])
         for c in facts["costs"]
     ]
-
-
-@contextmanager
-def shipped(name: str) -> Iterator[Path]:
-    """The folder of a checkpoint that comes with the package, also from a zipped install."""
-    with resources.as_file(resources.files("streamgauge.examples") / "data" / name) as folder:
-        yield folder
 
 
 def _prepare(out: Path) -> None:

@@ -22,7 +22,7 @@ def _this(folder: Path) -> Iterator[Path]:
 @pytest.fixture
 def on_a_small_network(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The whole demo on the small random network: the shipped one runs in tests/test_package.py, from a wheel."""
-    monkeypatch.setattr(demo, "shipped", lambda name: _this(checkpoint))
+    monkeypatch.setattr(demo, "example_checkpoint", lambda name: _this(checkpoint))
     monkeypatch.setattr(demo, "TOKENS", 256)
 
 

@@ -21,8 +21,11 @@ from streamgauge.simulate.network import is_coefficient, precompute_mixers
 
 @dataclass(frozen=True)
 class Cost:
-    """``parameters`` and ``bytes`` of the network run in float32, ``connection`` the numbers among them that belong to
-    the hyper-connections; ``seconds`` per token of a forward pass (median) and its ratio to the baseline's."""
+    """One network run in float32.
+
+    ``parameters`` and ``bytes`` of all its tensors; ``connection``: the numbers among them that belong to the
+    hyper-connections; ``seconds`` per token of a forward pass (median) and their ``ratio`` to the baseline's.
+    """
 
     name: str
     parameters: int

@@ -210,24 +210,28 @@ def _orthogonalise(gauge: list[flint.fmpq_mat], bars: Sequence[Bar], ends: _Ends
     directions: dict[Bar, list[Any]] = {}
     for level in sorted({bar.death for bar in order}):
         alive = [bar for bar in order if bar.birth <= level <= bar.death]
-        parts = _directions([_integers(gauge[level], bar.slot) for bar in alive])
+        columns = [_integers(gauge[level], bar.slot) for bar in alive]
+        parts = _directions([numerators for numerators, _ in columns])
         directions.update((bar, part) for bar, part in zip(alive, parts) if bar.death == level)
         for k, bar in enumerate(alive):
-            _correct(gauge, bar, [elder for elder in alive[:k] if elder.death == level], directions, parts[k])
+            elders = [elder for elder in alive[:k] if elder.death == level]
+            _correct(gauge, bar, elders, directions, _log2(parts[k]) - _log2(columns[k][1]))
 
 
 def _correct(
-    gauge: list[flint.fmpq_mat], bar: Bar, elders: Sequence[Bar], directions: dict[Bar, list[Any]], own: list[Any]
+    gauge: list[flint.fmpq_mat], bar: Bar, elders: Sequence[Bar], directions: dict[Bar, list[Any]], own: int
 ) -> None:
-    """Make ``bar`` nearly orthogonal to the directions of elders that end at this level, the nearest first."""
+    """Make ``bar`` nearly orthogonal to the directions of elders that end at this level, the nearest first.
+
+    ``own``: log2 of what the bar keeps beside its elders; an error of 2^-EXTRA_BITS of it is enough.
+    """
     level = elders[0].death if elders else 0
     for elder in reversed(elders):
         direction = directions[elder]
         (v, v_den), (e, e_den) = _integers(gauge[level], bar.slot), _integers(gauge[level], elder.slot)
         d = [_rational(x) for x in direction]
         factor = -_dot(d, v) / _dot(d, e) * e_den / v_den
-        # an error of 2^-EXTRA_BITS of what bar keeps beside its elders is enough
-        shift = EXTRA_BITS - (_log2(own) - _log2(v_den)) + (_log2(e) - _log2(e_den))
+        shift = EXTRA_BITS - own + (_log2(e) - _log2(e_den))
         _add(gauge, bar, elder, (factor * flint.fmpq(2) ** shift + flint.fmpq(1, 2)).floor() / flint.fmpq(2) ** shift)
 
 
@@ -261,13 +265,13 @@ def _integers(p: flint.fmpq_mat, slot: int) -> tuple[list[Any], Any]:
     return numerators.entries(), denominator
 
 
-def _directions(columns: list[tuple[list[Any], Any]]) -> list[list[Any]]:
+def _directions(columns: list[list[Any]]) -> list[list[Any]]:
     """For every column its part orthogonal to the columns before it (unnormalised balls), certified to 32 bits."""
     bits = 192
     while bits <= MOST_BITS:
         with flint.ctx.workprec(bits):
             found: list[list[Any]] = []
-            for column, _ in columns:
+            for column in columns:
                 v = [flint.arb(x) for x in column]
                 for q in found:
                     part = _dot(q, v) / _dot(q, q)

@@ -11,7 +11,7 @@ from pathlib import Path
 import streamgauge as sg
 
 source = Path(__file__).parent / "data" / "static"
-graded = None
+graded, proof = None, None
 print("form        cond(P)   float64   float32 ratio   bfloat16 ratio")
 with tempfile.TemporaryDirectory() as folder:
     for form in ("identity", "binary", "graded"):
@@ -25,7 +25,7 @@ with tempfile.TemporaryDirectory() as folder:
         if form == "graded":
             graded = compared.verdict()
             proof = sg.check(converted / "certificate.json", file=converted, source=source)
-    print(graded.reason, "|", proof.reason)
+            print("graded:", graded.reason, "|", proof.reason)
 
 if not (graded and proof):
     raise SystemExit("the graded form is not the same network")

@@ -100,10 +100,9 @@ def inspect_checkpoint(path: Path) -> Inspection:
     if not stored.config.sites:
         raise InputError(f"{path}: no sites, expected at least one")
     mixers = carries(stored.config, stored.tensors)
-    n = stored.config.streams
     gauge = _stored_gauge(stored, path) if stored.config.gauge else _graded_gauge(mixers)
-    sigma = _zeros_named(running_log_singular_values(list(mixers), n) / LOG10, gauge.bars)
-    made, product = [], np.eye(n)
+    sigma = _zeros_named(running_log_singular_values(mixers) / LOG10, gauge.bars)
+    made, product = [], np.eye(stored.config.streams)
     for l, mixer in enumerate(mixers):
         product = mixer @ product
         made.append(_site(stored, l, mixer, product, sigma[l + 1], gauge))
@@ -138,8 +137,8 @@ def stored_levels(config: ModelConfig, tensors: Mapping[str, Any]) -> list[Float
     levels = [floats(tensors[f"sites.{l}.gauge.read"]) for l in range(len(config.sites))]
     if "head.gauge.read" in tensors:
         return [*levels, floats(tensors["head.gauge.read"])]
-    last: Floats = np.linalg.inv(floats(tensors[f"sites.{len(levels) - 1}.gauge.write"]))
-    return [*levels, last]
+    last = np.linalg.inv(floats(tensors[f"sites.{len(levels) - 1}.gauge.write"]))
+    return [*levels, np.asarray(last, dtype=np.float64)]
 
 
 def saturation(logits: Any, recipe: str) -> float:
@@ -225,6 +224,8 @@ def _stored_gates(config: ModelConfig, tensors: Mapping[str, Any]) -> tuple[tupl
 
 def _warnings(config: ModelConfig, sites: list[SiteInspection]) -> list[str]:
     out = []
+    if config.loops > 1:
+        out.append(f"the stack is applied {config.loops} times with the same weights; one pass is shown")
     saturated = [s for s in sites if s.saturation is not None and s.saturation > 0.5]
     if saturated:
         out.append(

@@ -78,6 +78,7 @@ def plain(value: Any) -> Any:
 def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]], *, left: int = 1) -> Table:
     """A table whose first ``left`` columns are text and whose other columns are numbers, right-aligned."""
     made = Table(title=title, title_justify="left", title_style="bold", header_style="bold", show_edge=False)
+    made.min_width = min(len(title), WIDTH)  # a narrow table would fold its title
     for i, name in enumerate(columns):
         made.add_column(name, justify="left" if i < left else "right", overflow="fold")
     for row in rows:

@@ -17,7 +17,9 @@ of rows.  ``digest`` is the SHA-256 of the rest with sorted keys and no spaces.
 - float, with ||.|| the largest row sum: R_l = I - P_l Q_l, ||R_l|| <= rho_l < 1, so P_l^{-1} = Q_l (I - R_l)^{-1};
   the stored network *is* the mHC with A~_l = P_{l+1} D_l P_l^{-1}, where
   ||A~_l - A_l|| <= ||(P_{l+1} D_l - A_l P_l) Q_l|| / (1 - rho_l) <= 1e-12 ||A_l||, else it is refused.  In a model
-  certificate Q_{l+1} is the stored write map, T_l (``metric``) has T^T T = P^T P and W' = W (P (x) I).
+  certificate Q_{l+1} is the stored write map, T_l (``metric``) has T^T T = P^T P and W' = W (P (x) I): also within
+  bounds, W' with --file and --source only.  Mixers that the source stores as a matrix must be these, bit for bit;
+  what a source's logits make is taken as given (``streamgauge check`` runs Sinkhorn again).
   Every stated bound is computed again and may only be larger than what the data give.
 - ``rank``: an invertible minor with its inverse (rank >= k), a factorisation with inner dimension k (rank <= k).
 """
@@ -176,7 +178,7 @@ def load(text: str) -> dict[str, Any]:
         raise Refused("certificate", f"larger than {MAX_BYTES} bytes")
     if bad := re.search(r"[^\x00-\x7f]|\\", text):
         raise Refused(
-            f"character {bad.start()}", "found a backslash or a character beyond ASCII; the format has neither"
+            f"character {bad.start()}", "found a backslash or a character beyond ASCII; neither belongs here"
         )
     if max(map(text.count, '",:[{')) > 4 * MAX_VALUES:
         raise Refused("certificate", f"more than {MAX_VALUES} values")
@@ -198,13 +200,9 @@ def load(text: str) -> dict[str, Any]:
     def bad_literal(s: str) -> Any:
         return _Bad(f"number literal {s[:24]}; numbers are strings here")
 
+    hooks: dict[str, Any] = {"object_pairs_hook": pairs, "parse_int": integer_literal}
     try:
-        hooks: dict[str, Any] = {
-            "parse_int": integer_literal,
-            "parse_float": bad_literal,
-            "parse_constant": bad_literal,
-        }
-        data = json.loads(text, object_pairs_hook=pairs, **hooks)
+        data = json.loads(text, parse_float=bad_literal, parse_constant=bad_literal, **hooks)
     except ValueError as error:
         raise Refused(f"character {getattr(error, 'pos', 0)}", f"not JSON ({getattr(error, 'msg', error)})") from None
     _walk(data, "", [0])
@@ -485,7 +483,7 @@ def _factor(ctx: Context, site: dict[str, Any], place: str, g: Mat, rule: Any) -
             low, high = min(low, cap), min(high, cap)
     gap = max(stored - low, high - stored, Fraction(0))
     if gap > FACTOR_LIMIT * low:
-        raise Refused(f"{place}.factor", f"found {float(stored):.17g}, the rule gives {float(low):.17g}")
+        raise Refused(f"{place}.factor", f"off by {show(gap)}, the rule gives {show(low)}")
     return stored, gap
 
 
@@ -512,6 +510,7 @@ def _conclusion(ctx: Context, sites: int, form: str, bars: int) -> str:
         return f"{stated}: A P = P' D and P^-1 hold exactly"
     parts = ", ".join(f"{name} {show(value)}" for name, value in sorted(ctx.facts.items()))
     claim = "the stored network equals exactly the mHC with (A~, p^, r^, e^, c^)"
+    claim += ", W^ and T^" if "model" in ctx.data else ""
     return f"{stated}: {claim}, each within its bound of the source (largest, relative: {parts})"
 
 
@@ -706,6 +705,8 @@ def _match_source(
         if a != b:
             raise Refused(f"config.json {key}", "differs between source and converted checkpoint")
     gone = {f"sites.{l}.{name}" for l in range(sites) for name in ("mixer.matrix", "mixer.logits", "gates")}
+    if before.get("residual") not in ("mhc", "hc", "mean-gated") or len(gone & set(old.entries)) != sites:
+        raise Refused("config.json residual", "the source does not have one mixer at every site")
     for l, site in enumerate(data["sites"]):
         if f"sites.{l}.mixer.matrix" in old.entries:
             old.must_be(f"sites.{l}.mixer.matrix", [x for row in site["mixer"] for x in row])

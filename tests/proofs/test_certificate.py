@@ -119,7 +119,7 @@ def false_forms():
         "not the identity form": (dataclasses.replace(exact, form="identity"), "expected 1 in the identity form"),
         "not the binary form": (dataclasses.replace(FORMS["exact-graded"], form="binary"), "expected 0 or 1"),
         "gauge off by 1e-9": (dataclasses.replace(floating, gauge=shifted), "sites[0]: mixers off by"),
-        "factor off by 1e-10": (dataclasses.replace(norm, norm=off), "sites[0].factor: found"),
+        "factor off by 1e-10": (dataclasses.replace(norm, norm=off), "sites[0].factor: off by"),
     }
 
 

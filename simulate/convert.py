@@ -120,7 +120,7 @@ def conversion_record(given: Checkpoint, made: Conversion) -> dict[str, Any]:
         },
         "bars": [[bar.birth, bar.death, bar.slot] for bar in form.bars],
         "ranks": [label.rank for label in form.ranks],
-        "cond": [float(c) for c in made.conditioning.cond],
+        "cond": [float(c) for c in made.conditioning.condition],
         "residual": float(form.residuals().max(initial=0.0)),
         "notes": list(form.notes),
     }

@@ -30,6 +30,7 @@ from streamgauge.simulate.convert import floats, network_chain
 from streamgauge.simulate.mixers import static_mixers
 from streamgauge.simulate.network import mixer_from_logits
 from streamgauge.theory.chain import Chain
+from streamgauge.theory.conditioning import conditioning
 from streamgauge.theory.errors import InputError
 from streamgauge.theory.form import Bar, NormGate
 from streamgauge.theory.gates import norm_factor
@@ -193,8 +194,8 @@ def _site(
 def _graded_gauge(mixers: Floats) -> _Gauge:
     form = normal_form(Chain(list(mixers)), "graded")
     gates = tuple(tuple(float(g) for g in row) for row in form.gates)
-    cond = tuple(float(np.linalg.cond(p)) for p in form.gauge)
-    return _Gauge("graded form", form.bars, gates, cond, form.notes)
+    report = conditioning(form)
+    return _Gauge("graded form", form.bars, gates, report.condition, report.notes)
 
 
 def _stored_gauge(stored: Checkpoint, path: Path) -> _Gauge:

@@ -27,9 +27,11 @@ def theory(
     from streamgauge.theory import benchmark, graded_benchmark
 
     with progress("measuring"):
+        figures = graded_benchmark.graded_figures(chains=100 if quick else 1000)
         groups = {
             "exact forms, milliseconds": benchmark.exact_speed(peers=not quick, growth=not quick),
-            "graded form": graded_benchmark.run(quick=quick),
+            "graded form of Sinkhorn chains": figures[:1],
+            "graded form of chains with planted deaths": figures[1:],
         }
     if as_json:
         emit_json({name: [dataclasses.asdict(row) for row in rows] for name, rows in groups.items()})
@@ -42,10 +44,9 @@ app.command("theory", epilog=EXAMPLE, help=help_text(theory))(theory)
 
 
 def _table(title: str, rows: Sequence[Any]) -> Any:
+    """One line per figure and one column per row: there are more figures than rows."""
     if not rows:
         return f"{title}: nothing measured"
     names = [field.name for field in dataclasses.fields(rows[0])]
-    text = sum(isinstance(getattr(rows[0], name), str) for name in names[:1])
-    return table(
-        title, [n.replace("_", " ") for n in names], [[getattr(r, n) for n in names] for r in rows], left=text
-    )
+    lines = [(name.replace("_", " "), *(getattr(row, name) for row in rows)) for name in names]
+    return table(title, ["", *(f"({i})" for i in range(1, len(rows) + 1))], lines)

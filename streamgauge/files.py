@@ -102,7 +102,7 @@ def _numpy(path: Path) -> list[Any]:
     try:
         stored = np.load(path, allow_pickle=False)
         arrays = [stored] if isinstance(stored, np.ndarray) else [stored[name] for name in stored.files]
-    except (ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
+    except (ValueError, OSError, EOFError, MemoryError, zipfile.BadZipFile) as error:
         raise InputError(f"{path}: not a readable numpy file, expected plain arrays ({error})") from None
     if len(arrays) == 1 and arrays[0].ndim == 3:
         arrays = list(arrays[0])

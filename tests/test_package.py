@@ -140,11 +140,24 @@ print(sorted({{"torch", "triton"}} & set(sys.modules)))
     assert (done.returncode, done.stdout) == (0, "[]\n"), done.stderr
 
 
-def test_without_torch_a_command_that_needs_it_says_so_in_one_line(tmp_path: Path) -> None:
-    code = BLOCKER + "from streamgauge.cli import main; sys.exit(main(['convert', 'a', 'b']))"
+def test_without_torch_commands_that_need_it_say_so_in_one_line_and_the_others_run(tmp_path: Path) -> None:
+    (tmp_path / "m.json").write_text("[[[1, 0], [0, 0]]]")
+    (tmp_path / "cert.json").write_text("{}")
+    code = (
+        BLOCKER
+        + """
+from streamgauge.cli import main
+for words in (["convert", "a", "b"], ["inspect", "a"], ["barcode", "."], ["demo"]):
+    print(main(words), flush=True)
+print(main(["barcode", "m.json", "--out", "m.png"]), main(["check", "cert.json"]))
+"""
+    )
     done = python(code, tmp_path)
-    wanted = "streamgauge: error: this needs torch: pip install 'streamgauge[torch]'\n"
-    assert (done.returncode, done.stdout, done.stderr) == (2, "", wanted)
+    needs = "streamgauge: error: this needs torch: pip install 'streamgauge[torch]'\n"
+    assert done.stderr == 4 * needs
+    assert done.stdout.startswith("2\n" * 4)
+    assert done.stdout.endswith("0 1\n")
+    assert {path.name for path in tmp_path.iterdir()} == {"m.json", "cert.json", "m.png"}
 
 
 def test_the_blocker_blocks(tmp_path: Path) -> None:

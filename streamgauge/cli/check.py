@@ -31,6 +31,6 @@ def command(
         emit_json({"ok": verdict.ok, "reason": verdict.reason, "facts": verdict.witness})
     else:
         word = "accepted" if verdict.ok else "refused"
-        stdout().print(f"{word}: {one_line(verdict.reason)}", markup=False, soft_wrap=True)
+        stdout().print(f"{word}: {one_line(verdict.reason)}", soft_wrap=True)
     if not verdict.ok:
         raise Failed

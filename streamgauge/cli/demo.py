@@ -69,6 +69,8 @@ def command(
 
     Exit code 1 if any line of the table misses.  Only the demo's own files are ever overwritten.
     """
+    import streamgauge.simulate  # noqa: F401 - where torch is missing this says so, before a folder is made
+
     _prepare(out)
     with example_checkpoint(CHECKPOINT) as source, progress("reading the trained model", STEPS) as bar:
         lines, facts = run(source, out, bar)

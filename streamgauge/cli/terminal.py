@@ -30,7 +30,8 @@ class Failed(Exception):
 
 def stdout() -> Console:
     """A console on the present stdout (looked up now: tests and callers may replace it)."""
-    return Console(highlight=False) if sys.stdout.isatty() else Console(highlight=False, width=WIDTH)
+    width = None if sys.stdout.isatty() else WIDTH
+    return Console(highlight=False, markup=False, emoji=False, width=width)  # file names are not markup
 
 
 def say(message: str) -> None:

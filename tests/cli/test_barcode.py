@@ -104,6 +104,13 @@ def test_nearly_singular_floats_differ_from_the_rationals_they_hold(tmp_path: Pa
     assert deaths == [[0, 1, 1], [1]]
 
 
+def test_file_names_are_not_markup(tmp_path: Path, cli: Cli) -> None:
+    folder = tmp_path / "[bold]:smile:"
+    folder.mkdir()
+    ran = cli("barcode", write(folder / "m.json", [J2]), "--out", folder / "m.svg")
+    assert f"picture: {folder / 'm.svg'}\n" in ran.out
+
+
 def test_table_names_every_bar(tmp_path: Path, cli: Cli) -> None:
     ran = cli("barcode", write(tmp_path / "m.json", [J2]))
     assert ran.code == 0
@@ -210,7 +217,16 @@ def test_bad_file(make: Callable[[Path], object] | None, name: str, message: str
     assert (ran.code, ran.out, ran.err) == (2, "", f"streamgauge: error: {path}{message}\n")
 
 
-@pytest.mark.parametrize("make", [as_pickle, objects, text("")], ids=["pickle", "object array", "empty"])
+def boastful(path: Path) -> None:
+    """A header that promises far more numbers than the file has, or memory."""
+    np.save(path, np.zeros((1, 1, 1)))
+    path.write_bytes(path.read_bytes().replace(b"(1, 1, 1), }      ", b"(9" + 8 * b"9" + b", 9999, 1), }")[:128])
+
+
+UNREADABLE = {"pickle": as_pickle, "object array": objects, "empty": text(""), "huge": boastful}
+
+
+@pytest.mark.parametrize("make", UNREADABLE.values(), ids=UNREADABLE)
 def test_unreadable_arrays(make: Callable[[Path], object], tmp_path: Path, cli: Cli) -> None:
     make(tmp_path / "m.npy")
     ran = cli("barcode", tmp_path / "m.npy")

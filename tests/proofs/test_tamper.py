@@ -80,7 +80,7 @@ def well_formed(rng, data):
 
 
 def malformed(rng, data):
-    """Damage the structure or one value; returns the path and what the text must have replaced."""
+    """Damage the structure or a value: the path, what to replace in the text, whether it is well written still."""
     path, value = rng.choice(list(leaves(data)))
     place, key = parent(data, path), path[-1]
     kind = rng.choice(["drop", "junk", "literal", "deep", "extra", "unknown", "duplicate"])
@@ -98,10 +98,12 @@ def malformed(rng, data):
         path = (*path, "remark")
     elif kind == "duplicate" and isinstance(key, str):
         place["@again@"] = place[key]
-        return path, ('"@again@"', json.dumps(key))
+        return path, ('"@again@"', json.dumps(key)), False
     else:
         del place[key]
-    return path, ('"@literal@"', rng.choice(LITERALS))
+        optional = key in ("entry", "readout", "read", "write") or (path[1:2] == ("controllers",) and len(path) == 3)
+        return path, ("@", "@"), optional  # without an optional part the statement is weaker, but well written
+    return path, ('"@literal@"', rng.choice(LITERALS)), False
 
 
 def tampering(seed, originals):
@@ -118,10 +120,10 @@ def tampering(seed, originals):
     if sort == "number":
         path = well_formed(rng, data)
         return name, path, data, json.dumps({**data, "digest": old}), cases.sealed_text(data)
-    path, (mark, literal) = malformed(rng, data)
+    path, (mark, literal), whole = malformed(rng, data)
     sealed = cases.sealed_text(data)
     plain = json.dumps({**data, "digest": old})
-    return name, path, None, plain.replace(mark, literal), sealed.replace(mark, literal)
+    return name, path, data if whole else None, plain.replace(mark, literal), sealed.replace(mark, literal)
 
 
 def limited():
@@ -167,7 +169,11 @@ def test_random_tamperings(originals, tmp_path):
 
 
 def _counts(found, path):
-    """A removed or added site, level or slot row is told by the lists' lengths disagreeing."""
+    """A removed or added site, level, slot or row is told where two lengths disagree."""
+    if path[0] == "slots":
+        return found.startswith(("slots", "levels", "sites"))
+    if path[0] in ("entry", "readout"):
+        return found.startswith(path[0])
     return found in ("slots", "levels", "rows", "cols", "inverse", "left", "right") and path[0] in (
         "sites", "slots", "levels", "rank", "shape", "rows", "cols", "matrix",
     )  # fmt: skip

@@ -41,6 +41,7 @@ def _sort_is_known(data: dict[str, Any]) -> bool:
         and data["numbers"] in ("float", "rational")
         and ("norm" in data) == ("base" in data) == (kind == "norm")
         and all(len(h) == 64 for h in hashes)
+        and ("model" not in data or "entry" in data)
     )
 
 

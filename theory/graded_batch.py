@@ -1,8 +1,7 @@
 """The graded form of many float64 chains at once: ``A_l P_l = P_{l+1} D_l`` with gates in [0, 1] where possible.
 
 1. Singular values of all sites decide the ranks.  2. The anchor (``graded_anchor``) splits off column 0.
-3. Chains of full rank go together through ``frames``; a chain with deaths goes through ``graded_slots`` alone, and,
-if float64 finds another number of deaths than n - rank, through ``graded_precise``.  4. Columns are scaled to norm 1
+3. Chains of full rank go together through ``frames``; a chain with deaths goes alone through ``graded_deaths``.  4. Columns are scaled to norm 1
 (2-norm, max norm or 1-norm by the chain's marginals); the scale is the gate: ``D_jj = ||A p_j|| / ||p_j|| <= ||A||``.
 
 Residual: a few round-offs times ||A||.  Cost O(B L n^3): 0.6 ms a chain of 120 sites in a batch of 1000, n = 4.
@@ -25,10 +24,8 @@ from streamgauge.theory.graded_anchor import (
     choose_anchor,
     column_norms,
     marginal_errors,
-    vector_norms,
 )
-from streamgauge.theory.graded_precise import precise_slots
-from streamgauge.theory.graded_slots import HiddenDeath, Slots, best_conditioned, float_field, graded_slots
+from streamgauge.theory.graded_deaths import normalised, with_deaths
 
 RELATIVE_TOLERANCE = 2.0**-44
 """Default: a singular value at most n times this times the largest of its site counts as zero."""
@@ -123,27 +120,21 @@ def graded_batch(
     norms = column_norms(rows, columns)
     ends = _stack(entry, "entry", batch, n), _stack(readout, "readout", batch, n)
     found, anchored = choose_anchor(maps, *ends, rows, columns)
-    gauge, factors = np.zeros((batch, sites + 1, n, n)), np.zeros((batch, sites, n))
-    precise = np.zeros(batch, dtype=bool)
-    ranks = labels["ranks"]
-    full = (ranks == n).all(axis=1)
-    for use in (False, True):
-        group = np.flatnonzero(full & (anchored == use))
-        if len(group):
-            gauge[group, ..., int(use) :], factors[group, :, int(use) :] = _full(
-                maps[group], found.covectors[group] if use else None
-            )
-    for b in np.flatnonzero(~full):
-        one = slice(b, b + 1)
-        covectors = found.covectors[one] if anchored[b] else None
-        skip = int(anchored[b])
-        gauge[b, ..., skip:], factors[b, :, skip:], precise[b] = _with_deaths(
-            maps[b], ranks[b], sigma[b], covectors, relative
-        )
-    gates = _normalise(gauge, factors, norms)
+    gauge, gates = np.zeros((batch, sites + 1, n, n)), np.zeros((batch, sites, n))
     some = np.flatnonzero(anchored)
     if len(some):
         gauge[some, ..., 0], gates[some, :, 0] = anchor_columns(found.part(some), norms[some])
+    precise = np.zeros(batch, dtype=bool)
+    full = (labels["ranks"] == n).all(axis=1)
+    for use in (False, True):
+        group = np.flatnonzero(full & (anchored == use))
+        if len(group):
+            columns, factors = _full(maps[group], found.covectors[group] if use else None)
+            gauge[group, ..., int(use) :], gates[group, :, int(use) :] = normalised(columns, factors, norms[group])
+    for b in np.flatnonzero(~full):
+        deaths, sizes = (n - labels["ranks"][b]).tolist(), sigma[b, :, 0].tolist()
+        covectors = found.covectors[b] if anchored[b] else None
+        precise[b] = with_deaths(maps[b], deaths, sizes, covectors, gauge[b], gates[b], norms[b], relative)
     _restore(gates, exponents)
     return GradedBatch(mixers, gauge, gates, **labels, norms=norms, anchored=anchored, precise=precise)
 
@@ -155,55 +146,6 @@ def _full(maps: Floats, covectors: Floats | None) -> tuple[Floats, Floats]:
     levels, triangles = frames.forward_frames(small, frames.backward_frame(small))
     columns = levels @ frames.covariant_columns(triangles)
     return columns if bases is None else bases @ columns, np.diagonal(triangles, axis1=-2, axis2=-1)
-
-
-def _with_deaths(
-    maps: Floats, ranks: Any, sigma: Floats, covectors: Floats | None, relative: float
-) -> tuple[Floats, Floats, bool]:
-    """The same for one chain with deaths, (L+1, n, m) and (L, m), and whether it took more bits."""
-    n = maps.shape[-1]
-    deaths, sizes = [n - int(r) for r in ranks], sigma[:, 0].tolist()
-    bases = None if covectors is None else frames.complements(covectors[0])
-    small = maps if bases is None else bases[1:].swapaxes(-1, -2) @ (maps @ bases[:-1])
-    field = float_field(4 * max(relative, n * RELATIVE_TOLERANCE))
-
-    rows = small.tolist()
-
-    def unfolded(slots: Slots) -> Floats:
-        columns = np.array(slots.columns).swapaxes(-1, -2)
-        return columns if bases is None else bases @ columns
-
-    try:
-        found = best_conditioned(
-            lambda by_age: graded_slots(rows, deaths, sizes, field, by_age=by_age),
-            lambda slots: _condition(unfolded(slots)),
-        )
-        return unfolded(found), np.array(found.factors), False
-    except HiddenDeath:
-        covector = None if covectors is None else covectors[0, -1]
-        found = best_conditioned(
-            lambda by_age: precise_slots(maps, deaths, covector, by_age),
-            lambda slots: _condition(np.array(slots.columns).swapaxes(-1, -2)),
-        )
-        return np.array(found.columns).swapaxes(-1, -2), np.array(found.factors), True
-
-
-def _condition(columns: Floats) -> float:
-    """The largest condition number of a chain's levels, columns scaled to norm 1."""
-    sizes = np.sqrt((columns * columns).sum(axis=-2, keepdims=True))
-    if not np.isfinite(sizes).all():
-        return float("inf")
-    sigma = np.linalg.svd(columns / np.where(sizes > 0, sizes, 1.0), compute_uv=False)
-    return float((sigma[:, 0] / np.maximum(sigma[:, -1], 1e-300)).max()) if sigma.shape[-1] else 1.0
-
-
-def _normalise(gauge: Floats, factors: Floats, norms: Any) -> Floats:
-    """Scale the columns to norm 1 in place; the gates that go with it."""
-    sizes = np.stack([vector_norms(gauge[..., j], norms) for j in range(gauge.shape[-1])], axis=-1)
-    sizes[sizes == 0] = 1.0
-    gauge /= sizes[:, :, None, :]
-    gates: Floats = factors * (sizes[:, 1:] / sizes[:, :-1])
-    return gates
 
 
 def _labels(sigma: Floats, kept: Any, relative: float, exponents: Any) -> dict[str, Any]:

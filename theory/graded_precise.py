@@ -8,7 +8,7 @@ floats multiplied exactly, so that its rank is exactly r; the sweep of ``graded_
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import flint
@@ -22,9 +22,7 @@ BASE_BITS = 256
 MOST_BITS = 1 << 15
 
 
-def precise_slots(
-    maps: Floats, deaths: Sequence[int], covector: Floats | None, by_age: Callable[[int], bool]
-) -> Slots:
+def precise_slots(maps: Floats, deaths: Sequence[int], covector: Floats | None) -> Slots:
     """Covariant columns and factors as floats; maps (L, n, n), ``deaths[l]`` = n - rank A_l.
 
     ``covector``: w_L of the anchor; the columns then span ker w_l and are given in the coordinates of R^n.
@@ -39,7 +37,7 @@ def precise_slots(
     while True:
         try:
             with flint.ctx.workprec(bits):
-                return _sweep(maps, deaths, covector, by_age, bits // 2)
+                return _sweep(maps, deaths, covector, bits // 2)
         except HiddenDeath as hidden:
             if 2 * bits > MOST_BITS:
                 raise InputError(
@@ -49,15 +47,13 @@ def precise_slots(
             bits *= 2
 
 
-def _sweep(
-    maps: Floats, deaths: Sequence[int], covector: Floats | None, by_age: Callable[[int], bool], dead_bits: int
-) -> Slots:
+def _sweep(maps: Floats, deaths: Sequence[int], covector: Floats | None, dead_bits: int) -> Slots:
     n = maps.shape[-1]
     field = Field(flint.arb(1), lambda x: x.sqrt(), lambda x: x.mid(), _log, flint.arb(2) ** -dead_bits)
     exact = [_truncated(a, n - dead) if dead else _rows(a) for a, dead in zip(maps, deaths)]
     sizes = [flint.arb(float(np.linalg.norm(a, 2))) for a in maps]
     if covector is None:
-        found = graded_slots(exact, deaths, sizes, field, by_age=by_age)
+        found = graded_slots(exact, deaths, sizes, field, by_age=lambda level: True, slack=0.0)
         return Slots(_floats(found.columns), _floats(found.factors), found.broken)
     normals = [_unit([flint.arb(float(v)) for v in covector])]
     for a in reversed(exact):
@@ -65,7 +61,7 @@ def _sweep(
     bases = [_complement(w) for w in reversed(normals)]
     images = [[[_dot(row, z) for row in a] for z in basis] for a, basis in zip(exact, bases)]
     small = [[[_dot(z, v).mid() for v in image] for z in after] for after, image in zip(bases[1:], images)]
-    found = graded_slots(small, deaths, sizes, field, by_age=by_age)
+    found = graded_slots(small, deaths, sizes, field, by_age=lambda level: True, slack=0.0)
     columns = [
         [[_dot(p, [z[i] for z in basis]) for i in range(n)] for p in level]
         for level, basis in zip(found.columns, bases)

@@ -26,17 +26,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-ILL = 1e3
-"""Above this condition number newborns are also tried in the place their strength gives them."""
-ATTEMPTS = 6
-"""How often that is retried, each time with the offending newborns last."""
-SLACK = 2.0**-48
-"""What an older bar's coefficient on a newborn may be at its birth: a residual of round-off size."""
-
 Vector = list[Any]
 Rows = Sequence[Sequence[Any]]
 _Triangles = list[dict[int, dict[int, Any]]]
 """R[l][t][s] by slots."""
+Dying = Callable[[list[Vector], int], set[int]]
 
 
 @dataclass(frozen=True)
@@ -93,17 +87,20 @@ def graded_slots(
     field: Field,
     *,
     by_age: Callable[[int], bool],
-    slack: float = SLACK,
+    slack: float,
+    dying: Dying | None = None,
 ) -> Slots:
     """The covariant columns of a square chain with ``deaths[l]`` = n - rank A_l; ``sizes[l]`` = ||A_l||_2.
 
     ``by_age(level)``: whether newborns of that level come last.  Otherwise they take their place by strength, and the
     equations of older bars at the site before hold only if their coefficients on the newborns happen to vanish there.
 
+    ``dying(images, count)``: which positions of the order die, in place of the test for a residual of no size.
+
     Raises :class:`HiddenDeath` where the sweep disagrees with ``deaths``.
     """
     frames, triangles, alive, lives = _forward(
-        maps, deaths, sizes, field, backward_frames(maps, deaths, sizes, field), by_age
+        maps, deaths, sizes, field, backward_frames(maps, deaths, sizes, field), by_age, dying
     )
     broken: set[int] = set()
     for k in range(len(lives)):
@@ -115,32 +112,6 @@ def graded_slots(
         for l, row in enumerate(triangles)
     ]
     return Slots(columns, factors, frozenset(broken))
-
-
-def best_conditioned(run: Callable[[Callable[[int], bool]], Slots], condition: Callable[[Slots], float]) -> Slots:
-    """The sweep by age, or, where that is ill-conditioned, by strength wherever strength leaves no residual.
-
-    Raises :class:`HiddenDeath` where neither finds the deaths.
-    """
-    hidden, best, least = HiddenDeath(0), None, math.inf
-    try:
-        best = run(lambda level: True)
-        least = condition(best)
-    except HiddenDeath as found:
-        hidden = found
-    late: frozenset[int] = frozenset()
-    for _ in range(ATTEMPTS if least > ILL else 0):
-        try:
-            slots = run(late.__contains__)
-        except HiddenDeath:
-            break
-        if not slots.broken:
-            best = slots if condition(slots) < least else best
-            break
-        late |= slots.broken
-    if best is None:
-        raise hidden
-    return best
 
 
 def backward_frames(
@@ -179,6 +150,7 @@ def _forward(
     field: Field,
     back: list[list[Vector]],
     by_age: Callable[[int], bool],
+    dying: Dying | None,
 ) -> tuple[list[dict[int, Vector]], _Triangles, list[list[_Life]], list[_Life]]:
     """Frames by slot, triangles ``R[l][t][s]`` by slot, living bars of every level in order, all bars in order."""
     order = [_Life(slot, 0) for slot in range(len(maps[0]))]
@@ -188,12 +160,15 @@ def _forward(
         kept: list[Vector] = []
         survivors: list[_Life] = []
         triangle: dict[int, dict[int, Any]] = {}
-        for life in order:
-            rest, parts = _project([_dot(row, frame[life.slot]) for row in a], kept, field)
+        images = [[_dot(row, frame[life.slot]) for row in a] for life in order]
+        chosen = dying(images, deaths[l]) if dying and deaths[l] else None
+        for place, (life, image) in enumerate(zip(order, images)):
+            rest, parts = _project(image, kept, field)
             norm = field.sqrt(_dot(rest, rest))
             for elder, part in zip(survivors, parts):
                 triangle[elder.slot][life.slot] = part
-            if not norm > (field.dead * sizes[l] if deaths[l] else 0):
+            alive_here = norm > (field.dead * sizes[l] if deaths[l] else 0) if chosen is None else place not in chosen
+            if not alive_here:
                 life.death = l
                 continue
             kept.append([field.clean(v / norm) for v in rest])
@@ -230,7 +205,7 @@ def _coefficients(own: int, lives: list[_Life], triangles: _Triangles, field: Fi
         if first > last:
             continue
         sites = range(first, min(last + 1, other.death))
-        pair = _Pair(other, life, first, last, [_forcing(other, life, l, lives, triangles) for l in sites])
+        pair = _Pair(other, life, first, last, [_forcing(other, life, l, lives, triangles, x) for l in sites])
         outlived = other.death > life.death
         if outlived:  # A_d p = 0 decides
             x[i] = pair.solved(last, -pair.forcing[-1] / triangles[last][other.slot][other.slot], triangles, field)
@@ -278,11 +253,13 @@ class _Pair:
         return pin
 
 
-def _forcing(other: _Life, life: _Life, l: int, lives: list[_Life], triangles: _Triangles) -> Any:
+def _forcing(
+    other: _Life, life: _Life, l: int, lives: list[_Life], triangles: _Triangles, x: dict[int, dict[int, Any]]
+) -> Any:
     """What the bars between ``other`` and ``life`` put into the row of ``other`` at site l."""
     row = triangles[l][other.slot]
     total = row[life.slot]
-    for m, values in (life.x or {}).items():
+    for m, values in x.items():
         if l in values:
             total = total + row[lives[m].slot] * values[l]
     return total

@@ -102,7 +102,7 @@ def inspect_checkpoint(path: Path) -> Inspection:
         raise InputError(f"{path}: no sites, expected at least one")
     mixers = carries(stored.config, stored.tensors)
     gauge = _stored_gauge(stored, path) if stored.config.gauge else _graded_gauge(mixers)
-    sigma = _zeros_named(running_log_singular_values(mixers) / LOG10, gauge.bars)
+    sigma = running_log_singular_values(mixers) / LOG10
     made, product = [], np.eye(stored.config.streams)
     for l, mixer in enumerate(mixers):
         product = mixer @ product
@@ -157,15 +157,6 @@ def effective_rank(log10_sigma: Floats) -> float:
     return float(np.exp(-(p * np.log(p)).sum()))
 
 
-def _zeros_named(log10_sigma: Floats, bars: tuple[Bar, ...]) -> Floats:
-    """Descending, and -inf beyond the rank of each running product, which the bars from level 0 decide: what QR
-    leaves there is round-off."""
-    out: Floats = np.sort(log10_sigma, axis=1)[:, ::-1].copy()
-    for level, row in enumerate(out):
-        row[sum(bar.birth == 0 and bar.death >= level for bar in bars) :] = -np.inf
-    return out
-
-
 def _site(
     stored: Checkpoint, l: int, mixer: Floats, product: Floats, log10_sigma: Floats, gauge: _Gauge
 ) -> SiteInspection:
@@ -184,7 +175,7 @@ def _site(
         running_backward_gain=float(np.abs(product).sum(axis=0).max()),
         running_effective_rank=effective_rank(log10_sigma),
         log10_running_sigma2=float(log10_sigma[1]) if len(log10_sigma) > 1 else float("-inf"),
-        log10_identity_cond=float(log10_sigma[0] - log10_sigma[-1]),
+        log10_identity_cond=float(log10_sigma[0] - log10_sigma[-1]) if np.isfinite(log10_sigma[-1]) else float("inf"),
         cond=gauge.cond[l + 1],
         gates=gauge.gates[l],
         saturation=None if logits is None or config.recipe is None else saturation(logits, config.recipe),

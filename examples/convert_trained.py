@@ -20,7 +20,7 @@ with tempfile.TemporaryDirectory() as folder:
         compared = sg.crosscheck(source, converted, tokens=512)
         exact, single, half = compared.results
         print(
-            f"{form:9s} {made.conditioning.worst:9.3g} {exact.error:9.1e} {single.ratio:15.3g} {half.ratio:16.3g}"
+            f"{form:9s} {made.form.conditioning.worst:9.3g} {exact.error:9.1e} {single.ratio:15.3g} {half.ratio:16.3g}"
         )
         if form == "graded":
             graded = compared.verdict()

@@ -31,7 +31,6 @@ from streamgauge.simulate.config import ModelConfig, NormGateConfig
 from streamgauge.simulate.mixers import static_mixers
 from streamgauge.simulate.network import is_coefficient
 from streamgauge.theory.chain import Chain
-from streamgauge.theory.conditioning import Conditioning, conditioning
 from streamgauge.theory.errors import InputError
 from streamgauge.theory.form import NormalForm, NormGate
 from streamgauge.theory.norm import norm_form
@@ -46,10 +45,9 @@ STATE_LIMIT = 100.0
 
 @dataclass(frozen=True)
 class Conversion:
-    """What a conversion did: the form found, its conditioning and what the network was told."""
+    """What a conversion did: the form found, and the network in it."""
 
     form: NormalForm
-    conditioning: Conditioning
     config: ModelConfig
     tensors: Mapping[str, Any]
 
@@ -96,9 +94,7 @@ def convert_tensors(
     if norm is not None:
         found = norm_form(found, norm)
         _refuse_out_of_range(found)
-    return Conversion(
-        found, conditioning(found), _converted_config(config, found), _converted_tensors(config, tensors, found)
-    )
+    return Conversion(found, _converted_config(config, found), _converted_tensors(config, tensors, found))
 
 
 def network_chain(config: ModelConfig, tensors: Mapping[str, Any]) -> Chain:
@@ -120,7 +116,7 @@ def conversion_record(given: Checkpoint, made: Conversion) -> dict[str, Any]:
         },
         "bars": [[bar.birth, bar.death, bar.slot] for bar in form.bars],
         "ranks": [label.rank for label in form.ranks],
-        "cond": [float(c) for c in made.conditioning.condition],
+        "cond": [float(c) for c in made.form.conditioning.condition],
         "residual": float(form.residuals().max(initial=0.0)),
         "notes": list(form.notes),
     }

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import flint
 import numpy as np
@@ -16,6 +17,9 @@ import numpy as np
 from streamgauge.theory import exact
 from streamgauge.theory.chain import Chain, Matrix
 from streamgauge.theory.verdict import Verdict
+
+if TYPE_CHECKING:
+    from streamgauge.theory.conditioning import Conditioning
 
 
 @dataclass(frozen=True, order=True)
@@ -147,6 +151,13 @@ class NormalForm:
     def readout(self) -> Matrix | None:
         """c P_L, shape (k, n_L)."""
         return None if self.chain.readout is None else _times(self.chain.readout, self.gauge[-1])
+
+    @cached_property
+    def conditioning(self) -> Conditioning:
+        """The report of :func:`streamgauge.theory.conditioning.conditioning` on this form."""
+        from streamgauge.theory.conditioning import conditioning
+
+        return conditioning(self)
 
     def residuals(self) -> exact.Floats:
         """max over columns p of P_l of ``|A_l p - (P_{l+1} D_l)_p| / (||A_l|| |p|)`` for every site, in the max norm.

@@ -52,7 +52,7 @@ def command(
     with progress(f"converting {source.name}"):
         made = convert(source, destination, form=form, norm=gate, force=force)
     document = summary(made, source, destination)
-    for text in made.conditioning.notes:
+    for text in made.form.conditioning.notes:
         note(text)
     if as_json:
         emit_json(document)
@@ -76,10 +76,10 @@ def summary(made: Conversion, source: Path, destination: Path) -> dict[str, Any]
         "bars": [[bar.birth, bar.death, bar.slot] for bar in form.bars],
         "gate_min": min(gates, default=1.0),
         "gate_max": max(gates, default=1.0),
-        "cond_max": made.conditioning.worst,
+        "cond_max": made.form.conditioning.worst,
         "log2_state_growth": 0.0 if form.norm is None else float(-form.norm.log2_scales[-1]),
         "residual": float(form.residuals().max(initial=0.0)),
-        "notes": list(made.conditioning.notes),
+        "notes": list(made.form.conditioning.notes),
         "files": {path.name: path.stat().st_size for path in files},
     }
 

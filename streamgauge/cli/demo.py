@@ -124,7 +124,7 @@ def run(source: Path, out: Path, bar: Progress) -> tuple[list[Line], dict[str, A
     identity = power(found.sites[-1].log10_identity_cond)
     lines = [
         at_most("A P = P' D at every site, largest residual", made.form.residuals().max(), RESIDUAL_LIMIT),
-        at_most(f"cond(P), worst level (identity gauge: {identity})", made.conditioning.worst, COND_LIMIT),
+        at_most(f"cond(P), worst level (identity gauge: {identity})", made.form.conditioning.worst, COND_LIMIT),
         *_compared(compared),
         Line("control: two write maps exchanged, error in float64", faulty, f"above {CONTROL:g}", faulty > CONTROL),
         at_most(f"held-out loss {loss[0]:.4f} nats per byte, changed by", abs(loss[1] - loss[0]), LOSS_LIMIT),

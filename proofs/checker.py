@@ -571,9 +571,9 @@ class Tensors:
             raise Refused(f"{self.path.name} {name}", f"unreadable or missing ({error})") from None
 
     def floats(self, name: str, size: int | None = None) -> list[float]:
-        dtype, _, raw = self.raw(name)
+        dtype, shape, raw = self.raw(name)
         letter, width = {"F64": ("d", 8), "F32": ("f", 4), "F16": ("e", 2), "BF16": ("H", 2)}.get(dtype, ("", 1))
-        if not letter or len(raw) % width or (size is not None and len(raw) != size * width):
+        if not letter or len(raw) != math.prod(shape) * width or (size is not None and len(raw) != size * width):
             raise Refused(f"{self.path.name} {name}", f"found {len(raw)} bytes of {dtype}, expected {size} floats")
         values = struct.unpack(f"<{len(raw) // width}{letter}", raw)
         if dtype == "BF16":

@@ -19,9 +19,8 @@ with tempfile.TemporaryDirectory() as folder:
         made = sg.convert(source, converted, form=form, norm=True)
         compared = sg.crosscheck(source, converted, tokens=512)
         exact, single, half = compared.results
-        print(
-            f"{form:9s} {made.form.conditioning.worst:9.3g} {exact.error:9.1e} {single.ratio:15.3g} {half.ratio:16.3g}"
-        )
+        cond = made.form.conditioning.worst
+        print(f"{form:9s} {cond:9.3g} {exact.error:9.1e} {single.ratio:15.3g} {half.ratio:16.3g}")
         if form == "graded":
             graded = compared.verdict()
             proof = sg.check(converted / "certificate.json", file=converted, source=source)

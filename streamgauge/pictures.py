@@ -7,6 +7,7 @@ nor changed.  Colours tell apart for every common colour blindness, and each is 
 from __future__ import annotations
 
 import os
+import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,7 @@ INK, FAINT = "#222222", "#d9d9d9"
 # Okabe and Ito's palette, in an order whose neighbours also differ in lightness
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 MARKS = ("o", "s", "^", "D", "v", "P", "X")
+TITLE_WIDTH = 66
 ROWS_SHOWN = 48
 """More bars than this are drawn one row per slot instead of one row per bar."""
 
@@ -92,7 +94,7 @@ def condition_picture(path: str | Path, log10_cond: Mapping[str, ArrayLike], *, 
             label = f"{name}: at most {worst}" if not len(singular) else f"{name}: singular from level {singular[0]}"
             _line(axes, shown, i, label)
         _log_axis(axes, r"$\mathrm{cond}_2(P_l)$")
-        axes.set_ylim(bottom=min(0.0, axes.get_ylim()[0]))
+        axes.set_ylim(-0.08, max(2.0, axes.get_ylim()[1]))  # no condition number is below 1
         axes.legend(fontsize=9, frameon=False)
 
     return _save(path, draw)
@@ -169,7 +171,7 @@ def _explain_ends(axes: Axes) -> None:
 
 def _axes(figure: Figure, title: str, xlabel: str, above: float = 8) -> Axes:
     axes: Axes = figure.add_subplot()
-    axes.set_title(title, loc="left", fontsize=11, fontweight="bold", pad=above)
+    axes.set_title(textwrap.fill(title, TITLE_WIDTH), loc="left", fontsize=11, fontweight="bold", pad=above)
     axes.set_xlabel(xlabel, fontsize=9)
     axes.spines[["top", "right"]].set_visible(False)
     axes.tick_params(labelsize=8)

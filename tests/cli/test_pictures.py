@@ -61,6 +61,11 @@ def test_labels_say_what_is_drawn(tmp_path: Path) -> None:
     assert "0 (it died)" in sigma
 
 
+def test_a_long_title_is_wrapped_not_cut(tmp_path: Path) -> None:
+    path = condition_picture(tmp_path / "c.svg", {"graded": [0.0, 0.5]}, title=20 * "condition ")
+    assert svg_words(path).count("| condition condition") == 4, "199 letters"
+
+
 def test_one_shade_per_gate_value(tmp_path: Path) -> None:
     """Control: with all gates equal the bars have one colour, with different gates several."""
 

@@ -1,0 +1,1 @@
+"""The claims with their checks: every module here has a tuple ``CLAIMS``."""

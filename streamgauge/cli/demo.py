@@ -127,7 +127,11 @@ def run(source: Path, out: Path, bar: Progress) -> tuple[list[Line], dict[str, A
         at_most(f"cond(P), worst level (identity gauge: {identity})", made.form.conditioning.worst, COND_LIMIT),
         *_compared(compared),
         Line("control: two write maps exchanged, error in float64", faulty, f"above {CONTROL:g}", faulty > CONTROL),
-        at_most(f"held-out loss {loss[0]:.4f} nats per byte, changed by", abs(loss[1] - loss[0]), LOSS_LIMIT),
+        at_most(
+            f"loss on {TOKENS // 2} held-out bytes, {loss[0]:.4f} nats each, changed by",
+            abs(loss[1] - loss[0]),
+            LOSS_LIMIT,
+        ),
         Line(
             "certificate in exact arithmetic, against both files",
             "accepted" if proof else "refused",

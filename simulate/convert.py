@@ -22,14 +22,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
-from numpy.typing import NDArray
 
 from streamgauge.simulate import checkpoint
 from streamgauge.simulate.checkpoint import Checkpoint
 from streamgauge.simulate.config import ModelConfig, NormGateConfig
-from streamgauge.simulate.mixers import static_mixers
 from streamgauge.simulate.network import is_coefficient
+from streamgauge.simulate.stored import Floats, floats, put, static_mixers
 from streamgauge.theory.chain import Chain
 from streamgauge.theory.errors import InputError
 from streamgauge.theory.form import NormalForm, NormGate
@@ -37,7 +35,6 @@ from streamgauge.theory.norm import norm_form
 from streamgauge.theory.normal_form import normal_form
 from streamgauge.theory.rounding import floating_form
 
-Floats = NDArray[np.float64]
 FORMS = ("identity", "binary", "graded")
 STATE_LIMIT = 100.0
 """Largest |log2| of a norm gate's scale in a converted network: float32 and bfloat16 end at 2^127."""
@@ -184,13 +181,15 @@ def _converted_tensors(config: ModelConfig, tensors: Mapping[str, Any], form: No
             out[f"{site}.coef.weight"] = put(gauged_weight(floats(tensors[f"{site}.coef.weight"]), form.gauge[l]))
         if form.form != "identity" or form.norm is not None:
             out[f"{site}.gates"] = put(np.asarray(gates[l]))
-    out["entry"] = put(form.entry[:, 0])
+    entry, readout = form.entry, form.readout
+    if entry is not None:
+        out["entry"] = put(entry[:, 0])
     if config.readout == "gate":
         out["head.gauge.read"] = put(form.gauge[-1])
         out["head.gauge.metric"] = put(metric(form.gauge[-1]))
         out["head.weight"] = put(gauged_weight(floats(tensors["head.weight"]), form.gauge[-1]))
-    else:
-        out["head.linear"] = put(form.readout[0])
+    elif readout is not None:
+        out["head.linear"] = put(readout[0])
     return out
 
 
@@ -198,12 +197,12 @@ def gauged_weight(weight: Floats, gauge: Floats) -> Floats:
     """``W (P (x) I_d)`` for W of shape (m, n d), columns stream-major, and P of shape (n, n)."""
     n = gauge.shape[0]
     blocks = weight.reshape(weight.shape[0], n, -1)
-    return np.einsum("msd,st->mtd", blocks, gauge).reshape(weight.shape)
+    return np.asarray(np.einsum("msd,st->mtd", blocks, gauge)).reshape(weight.shape)
 
 
 def metric(gauge: Floats) -> Floats:
     """Upper triangular T with non-negative diagonal and ``T^T T = P^T P`` (QR of P; never the Gram matrix)."""
-    triangle = np.linalg.qr(gauge, mode="r")
+    triangle = np.asarray(np.linalg.qr(gauge, mode="r"))
     return triangle * np.where(np.diag(triangle) < 0, -1.0, 1.0)[:, None]
 
 
@@ -214,14 +213,3 @@ def _constant_readout(config: ModelConfig, tensors: Mapping[str, Any]) -> Floats
     if config.readout == "mean":
         return np.full(n, 1.0 / n)
     return floats(tensors["head.linear"]) if config.readout == "linear" else None
-
-
-def put(array: Floats, dtype: str = "float64") -> Any:
-    """A float64 array as a contiguous torch tensor of that dtype (a strided one would be stored scrambled)."""
-    return torch.from_numpy(np.ascontiguousarray(array, dtype=np.float64)).to(getattr(torch, dtype))
-
-
-def floats(tensor: Any) -> Floats:
-    """A torch tensor as a float64 array."""
-    array: Floats = tensor.detach().double().numpy()
-    return array

@@ -20,6 +20,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from streamgauge.simulate.model import ByteLM
+from streamgauge.simulate.stored import stored_levels
 from streamgauge.theory.errors import InputError
 from streamgauge.theory.verdict import Verdict
 
@@ -110,22 +111,11 @@ def relative_rms(found: Tensor, reference: Tensor) -> float:
     return value if math.isfinite(value) else math.inf
 
 
-def gauges(converted: ByteLM) -> list[Tensor]:
-    """P_0 .. P_L of a converted network in float64: the stored read maps; the last from the head or the write map."""
-    sites = [site.gauge for site in converted.sites]
-    levels = [gauge.read.double() for gauge in sites if gauge is not None]
-    head = getattr(converted.head, "gauge", None)
-    if head is not None:
-        levels.append(head.read.double())
-    elif sites:
-        levels.append(torch.linalg.inv(sites[-1].write.double()))
-    return levels
-
-
 def _stream_errors(source: ByteLM, converted: ByteLM, tokens: Tensor) -> tuple[float, ...]:
     out = []
-    for x, y, p in zip(source.streams(tokens), converted.streams(tokens), gauges(converted), strict=True):
-        out.append(float((x - p @ y).norm() / x.norm().clamp(min=torch.finfo(x.dtype).tiny)))
+    levels = stored_levels(converted.config, converted.state_dict())
+    for x, y, p in zip(source.streams(tokens), converted.streams(tokens), levels, strict=True):
+        out.append(float((x - torch.from_numpy(p) @ y).norm() / x.norm().clamp(min=torch.finfo(x.dtype).tiny)))
     return tuple(out)
 
 

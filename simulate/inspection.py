@@ -26,14 +26,13 @@ from numpy.typing import NDArray
 from streamgauge.simulate import checkpoint
 from streamgauge.simulate.checkpoint import Checkpoint
 from streamgauge.simulate.config import ModelConfig
-from streamgauge.simulate.convert import floats, network_chain
-from streamgauge.simulate.mixers import static_mixers
+from streamgauge.simulate.convert import network_chain
 from streamgauge.simulate.network import mixer_from_logits
+from streamgauge.simulate.stored import acting_gates, carries, stored_levels
 from streamgauge.theory.chain import Chain
 from streamgauge.theory.conditioning import conditioning
 from streamgauge.theory.errors import InputError
-from streamgauge.theory.form import Bar, NormGate
-from streamgauge.theory.gates import norm_factor
+from streamgauge.theory.form import Bar
 from streamgauge.theory.normal_form import normal_form
 from streamgauge.theory.sinkhorn import eps_drift, marginal_errors, recipe_named
 from streamgauge.theory.spectrum import running_log_singular_values
@@ -119,29 +118,6 @@ def checkpoint_chain(path: Path) -> Chain:
     return Chain(list(carries(stored.config, stored.tensors)), dim=stored.config.streams)
 
 
-def carries(config: ModelConfig, tensors: Mapping[str, Any]) -> Floats:
-    """What carries the streams over each site, (L, n, n) in float64, in the *source's* stream basis.
-
-    A converted network's carry is ``P_{l+1} D_l P_l^{-1}``: the mixer it stands for.
-    """
-    if config.mixes or config.residual == "mean-gated":
-        return static_mixers(config, tensors)
-    gates = [np.asarray(row) for row in _stored_gates(config, tensors)]
-    if not config.gauge:
-        return np.array([np.diag(row) for row in gates]).reshape(len(gates), config.streams, config.streams)
-    levels = stored_levels(config, tensors)
-    return np.array([levels[l + 1] @ np.diag(row) @ np.linalg.inv(levels[l]) for l, row in enumerate(gates)])
-
-
-def stored_levels(config: ModelConfig, tensors: Mapping[str, Any]) -> list[Floats]:
-    """P_0 .. P_L of a converted checkpoint (the last one from the write map where the head does not store it)."""
-    levels = [floats(tensors[f"sites.{l}.gauge.read"]) for l in range(len(config.sites))]
-    if "head.gauge.read" in tensors:
-        return [*levels, floats(tensors["head.gauge.read"])]
-    last = np.linalg.inv(floats(tensors[f"sites.{len(levels) - 1}.gauge.write"]))
-    return [*levels, np.asarray(last, dtype=np.float64)]
-
-
 def saturation(logits: Any, recipe: str) -> float:
     """Share of the logits (n, n) with ``max_ij |dA_ij / dlogit| < 1e-6``: they get no gradient."""
     effect = torch.func.jacrev(lambda z: mixer_from_logits(z, recipe))(logits.detach().double())
@@ -197,21 +173,10 @@ def _stored_gauge(stored: Checkpoint, path: Path) -> _Gauge:
         bars = tuple(Bar(*(int(x) for x in bar)) for bar in record["bars"])
     except (KeyError, TypeError, ValueError):
         raise InputError(f"{path}: config.json conversion.bars: expected [birth, death, slot] triples") from None
-    gates = _stored_gates(stored.config, stored.tensors)
+    gates = tuple(tuple(row) for row in acting_gates(stored.config, stored.tensors).tolist())
     cond = tuple(float(np.linalg.cond(p)) for p in stored_levels(stored.config, stored.tensors))
     norm = " with norm gate" if stored.config.residual == "norm-gated" else ""
     return _Gauge(f"stored {record['form']} form{norm}", bars, gates, cond, ())
-
-
-def _stored_gates(config: ModelConfig, tensors: Mapping[str, Any]) -> tuple[tuple[float, ...], ...]:
-    """The gates as they act (norm factor included), one row per site."""
-    out = []
-    for l in range(len(config.sites)):
-        gates = floats(tensors[f"sites.{l}.gates"]) if config.gated else np.ones(config.streams)
-        if config.residual == "norm-gated" and config.norm_gate is not None:
-            gates = gates * norm_factor(gates, NormGate(config.norm_gate.eps, config.norm_gate.cap))
-        out.append(tuple(float(g) for g in gates))
-    return tuple(out)
 
 
 def _warnings(config: ModelConfig, sites: list[SiteInspection]) -> list[str]:

@@ -13,14 +13,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from streamgauge.simulate import checkpoint
 from streamgauge.simulate.config import ModelConfig
-from streamgauge.simulate.convert import Floats, floats, gauged_weight, put
+from streamgauge.simulate.convert import gauged_weight
+from streamgauge.simulate.stored import Floats, carries, floats, inverse, put, stored_levels
 from streamgauge.theory.errors import InputError
-from streamgauge.theory.form import NormGate
-from streamgauge.theory.gates import norm_factor
 
 
 def restore(converted: Path, destination: Path, *, force: bool = False) -> ModelConfig:
@@ -48,43 +45,27 @@ def restore(converted: Path, destination: Path, *, force: bool = False) -> Model
 def _restored(
     source: ModelConfig, config: ModelConfig, tensors: Mapping[str, Any], dtypes: Mapping[str, str]
 ) -> dict[str, Any]:
-    gauge = _levels(config, tensors)
-    inverse = [np.linalg.inv(p) for p in gauge]
+    gauge = stored_levels(config, tensors)
+    inverses = [inverse(p) for p in gauge]
+    mixers = carries(config, tensors)
     out = {name: t for name, t in tensors.items() if not _replaced(name)}
 
     def back(name: str, array: Floats) -> None:
         out[name] = put(array, dtypes.get(name, "float64"))
 
     for l in range(len(config.sites)):
-        back(f"sites.{l}.mixer.matrix", gauge[l + 1] @ np.diag(_gates(config, tensors, l)) @ inverse[l])
+        back(f"sites.{l}.mixer.matrix", mixers[l])
         if config.coefficients == "dynamic":
             name = f"sites.{l}.coef.weight"
-            back(name, gauged_weight(floats(tensors[name]), inverse[l]))
+            back(name, gauged_weight(floats(tensors[name]), inverses[l]))
     if source.entry == "free":
         back("entry", gauge[0] @ floats(tensors["entry"]))
     if source.readout == "gate":
-        back("head.weight", gauged_weight(floats(tensors["head.weight"]), inverse[-1]))
+        back("head.weight", gauged_weight(floats(tensors["head.weight"]), inverses[-1]))
     elif source.readout == "linear":
-        back("head.linear", floats(tensors["head.linear"]) @ inverse[-1])
+        back("head.linear", floats(tensors["head.linear"]) @ inverses[-1])
     return out
 
 
 def _replaced(name: str) -> bool:
     return ".gauge." in name or name.endswith(".gates") or name in ("entry", "head.linear")
-
-
-def _levels(config: ModelConfig, tensors: Mapping[str, Any]) -> list[Floats]:
-    sites = len(config.sites)
-    levels = [floats(tensors[f"sites.{l}.gauge.read"]) for l in range(sites)]
-    if config.readout == "gate":
-        return [*levels, floats(tensors["head.gauge.read"])]
-    return [*levels, np.linalg.inv(floats(tensors[f"sites.{sites - 1}.gauge.write"]))]
-
-
-def _gates(config: ModelConfig, tensors: Mapping[str, Any], l: int) -> Floats:
-    if config.residual == "ihc":
-        return np.ones(config.streams)
-    gates = floats(tensors[f"sites.{l}.gates"])
-    if config.norm_gate is None or config.residual != "norm-gated":
-        return gates
-    return gates * norm_factor(gates, NormGate(config.norm_gate.eps, config.norm_gate.cap))

@@ -55,7 +55,7 @@ def test_summary_is_readable(checkpoint: Path, tmp_path: Path, cli: Cli) -> None
 
 def test_restore_gives_the_mixers_back(checkpoint: Path, converted: Path, tmp_path: Path, cli: Cli) -> None:
     from streamgauge.simulate import checkpoint as files
-    from streamgauge.simulate.mixers import static_mixers
+    from streamgauge.simulate.stored import static_mixers
 
     ran = cli("convert", converted, tmp_path / "back", "--restore", "--json")
     assert ran.code == 0, ran.err

@@ -15,7 +15,7 @@ from command_line import Cli
 
 from streamgauge.simulate import checkpoint as files
 from streamgauge.simulate.inspection import effective_rank, inspect_checkpoint, saturation
-from streamgauge.simulate.mixers import static_mixers
+from streamgauge.simulate.stored import static_mixers
 
 
 def test_json_agrees_with_a_second_route(checkpoint: Path, cli: Cli) -> None:

@@ -14,8 +14,8 @@ from mutated_module import mutated, survives
 
 from streamgauge.simulate import checkpoint as files
 from streamgauge.simulate import inspection
-from streamgauge.simulate.mixers import static_mixers
 from streamgauge.simulate.network import mixer_from_logits
+from streamgauge.simulate.stored import static_mixers
 
 
 def without_gradient(logits: torch.Tensor) -> float:
@@ -89,8 +89,6 @@ MUTANTS = {
         "forward_gain=float(np.abs(mixer).sum(axis=0)",
     ),
     "singular is infinitely ill": ('else float("inf")', 'else float("nan")'),
-    "gauge order": ("levels[l + 1] @ np.diag(row)", "levels[l] @ np.diag(row)"),
-    "norm factor forgotten": ("gates = gates * norm_factor(", "gates = gates + 0 * norm_factor("),
     "one entry only": ("effect.abs().amax(dim=(0, 1))", "effect.abs().amin(dim=(0, 1))"),
     "entropy in the wrong base": ("np.exp(-(p * np.log(p))", "np.exp(-(p * np.log2(p))"),
 }

@@ -10,7 +10,7 @@ import torch
 from mutated_module import mutated, survives
 from small_networks import BASE, CYCLE, J2, MIX, network, random_tokens, with_mixers
 
-from streamgauge.simulate import convert, restore
+from streamgauge.simulate import convert, restore, stored
 from streamgauge.simulate.crosscheck import FLOAT64_LIMIT, crosscheck, relative_rms
 from streamgauge.simulate.model import ByteLM
 from streamgauge.theory.errors import InputError
@@ -58,8 +58,8 @@ MUTANTS = {
     "write map not inverted": ("put(form.gauge_inverse[l + 1])", "put(form.gauge[l + 1])"),
     "read map of the next level": ('gauge.read"] = put(form.gauge[l])', 'gauge.read"] = put(form.gauge[l + 1])'),
     "norm gates stored twice scaled": ("form.norm.base_gates if form.norm is not None else form.gates", "form.gates"),
-    "entry not transformed": ("put(form.entry[:, 0])", "put(form.chain.entry[:, 0])"),
-    "readout not transformed": ("put(form.readout[0])", "put(form.chain.readout[0])"),
+    "entry not transformed": ("entry, readout = form.entry,", "entry, readout = form.chain.entry,"),
+    "readout not transformed": ("= form.entry, form.readout", "= form.entry, form.chain.readout"),
     "head map of the entry": ('head.gauge.read"] = put(form.gauge[-1])', 'head.gauge.read"] = put(form.gauge[0])'),
     "head metric of the entry": ("put(metric(form.gauge[-1]))", "put(metric(form.gauge[0]))"),
     "head weight of the entry": (
@@ -85,16 +85,13 @@ def test_mutant_dies(old: str, new: str) -> None:
 
 
 RESTORE_MUTANTS = {
-    "mixer the other way": (
-        "gauge[l + 1] @ np.diag(_gates(config, tensors, l)) @ inverse[l]",
-        "gauge[l] @ np.diag(_gates(config, tensors, l)) @ inverse[l + 1]",
-    ),
-    "gates ignored": ("np.diag(_gates(config, tensors, l))", "np.eye(config.streams)"),
-    "norm factor ignored": ("gates * norm_factor", "gates + 0 * norm_factor"),
-    "weight of the wrong level": ("floats(tensors[name]), inverse[l])", "floats(tensors[name]), inverse[l + 1])"),
+    "weight of the wrong level": ("floats(tensors[name]), inverses[l])", "floats(tensors[name]), inverses[l + 1])"),
     "entry kept": ('gauge[0] @ floats(tensors["entry"])', 'floats(tensors["entry"])'),
-    "readout kept": ('floats(tensors["head.linear"]) @ inverse[-1]', 'floats(tensors["head.linear"])'),
-    "head weight kept": ('floats(tensors["head.weight"]), inverse[-1]', 'floats(tensors["head.weight"]), inverse[0]'),
+    "readout kept": ('floats(tensors["head.linear"]) @ inverses[-1]', 'floats(tensors["head.linear"])'),
+    "head weight kept": (
+        'floats(tensors["head.weight"]), inverses[-1]',
+        'floats(tensors["head.weight"]), inverses[0]',
+    ),
 }
 
 
@@ -102,4 +99,27 @@ RESTORE_MUTANTS = {
 def test_restore_mutant_dies(old: str, new: str, monkeypatch: pytest.MonkeyPatch) -> None:
     mutant = mutated(restore, old, new)
     monkeypatch.setattr(restore, "_restored", mutant._restored)
+    assert not survives(same_function, convert)
+
+
+STORED_MUTANTS = {
+    "carry the other way": (
+        "(levels[l + 1] * gate) @ inverse(levels[l])",
+        "(levels[l] * gate) @ inverse(levels[l + 1])",
+    ),
+    "gates on rows": ("(levels[l + 1] * gate) @", "(levels[l + 1] * gate[:, None]) @"),
+    "gates ignored": ("(levels[l + 1] * gate) @", "levels[l + 1] @"),
+    "norm factor ignored": ("out[l] *= norm_factor", "out[l] += 0 * norm_factor"),
+    "last level not inverted": (
+        'inverse(floats(tensors[f"sites.{len(levels) - 1}',
+        '(floats(tensors[f"sites.{len(levels) - 1}',
+    ),
+}
+
+
+@pytest.mark.parametrize(("old", "new"), STORED_MUTANTS.values(), ids=STORED_MUTANTS)
+def test_stored_mutant_dies(old: str, new: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    mutant = mutated(stored, old, new)
+    monkeypatch.setattr(restore, "carries", mutant.carries)
+    monkeypatch.setattr(restore, "stored_levels", mutant.stored_levels)
     assert not survives(same_function, convert)

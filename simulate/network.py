@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from streamgauge.kernels import reference
+from streamgauge.kernels.backends import operations
 from streamgauge.simulate.config import ModelConfig, NormGateConfig
 from streamgauge.theory.errors import InputError
 from streamgauge.theory.sinkhorn import recipe_named
@@ -102,7 +103,7 @@ class Controller(nn.Module):
         if not self.dynamic:
             return self.base
         scale = self.scale.repeat_interleave(self.n)
-        return reference.coefficients(x, self.weight, scale, self.base, rms_eps=self.rms_eps, metric=metric)
+        return operations().coefficients(x, self.weight, scale, self.base, rms_eps=self.rms_eps, metric=metric)
 
 
 class Site(nn.Module):
@@ -154,13 +155,15 @@ class Site(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         p, r = self.reads_writes(x)
-        y = self.branch(reference.read(x, p))
+        y = self.branch(operations().read(x, p))
         if self.rule in ("hc", "mhc", "mean-gated"):
-            return reference.write(x, y, r, mode="full", mixer=self.carry())
+            return operations().write(x, y, r, mode="full", mixer=self.carry())
         if self.gates is None:
-            return reference.write(x, y, r, mode="identity")
+            return operations().write(x, y, r, mode="identity")
         mode = "norm" if self.rule == "norm-gated" else "diag"
-        return reference.write(x, y, r, mode=mode, gates=self.gates, eps=self.norm_gate.eps, cap=self.norm_gate.cap)
+        return operations().write(
+            x, y, r, mode=mode, gates=self.gates, eps=self.norm_gate.eps, cap=self.norm_gate.cap
+        )
 
 
 class Head(nn.Module):
@@ -187,7 +190,7 @@ class Head(nn.Module):
             return self.linear
         metric = getattr(self.gauge, "metric", None)
         scale = self.scale.expand(self.n)
-        z = reference.coefficients(x, self.weight, scale, self.base, rms_eps=self.rms_eps, metric=metric)
+        z = operations().coefficients(x, self.weight, scale, self.base, rms_eps=self.rms_eps, metric=metric)
         c = torch.sigmoid(z) + self.hc_eps
         return c if self.gauge is None else c @ self.gauge.read
 
@@ -234,7 +237,7 @@ class HyperNetwork(nn.Module):
     def leave(self, state: Tensor) -> Tensor:
         """``c X_L``: (..., n, d) to (..., d), in the state's dtype."""
         if self.head is not None:
-            return reference.read(state, self.head(state))
+            return operations().read(state, self.head(state))
         weight = 1.0 if self.config.readout == "sum" else 1.0 / self.config.streams
         wide = torch.promote_types(state.dtype, torch.float32)
         return (weight * state.to(wide).sum(-2)).to(state.dtype)

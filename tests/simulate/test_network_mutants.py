@@ -75,6 +75,7 @@ def test_network_mutants_fail(name: str) -> None:
 @pytest.mark.parametrize("name", REFERENCE)
 def test_reference_mutants_fail(name: str) -> None:
     operations = mutated(reference, *REFERENCE[name])
-    line = "from streamgauge.kernels import reference"
-    network = mutated(network_module, line, f"import {operations.__name__} as reference")
+    lines = "from streamgauge.kernels import reference\nfrom streamgauge.kernels.backends import operations"
+    here = f"import {operations.__name__} as reference\noperations = lambda: reference"
+    network = mutated(network_module, lines, here)
     assert not survives(battery, with_network(network))

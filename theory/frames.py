@@ -92,7 +92,7 @@ def covariant_columns(triangles: Floats) -> Floats:
     return c
 
 
-def _solve_many(elder: Floats, own: Floats, forcing: Floats, pin: np.ndarray) -> Floats:  # type: ignore[type-arg]
+def _solve_many(elder: Floats, own: Floats, forcing: Floats, pin: np.ndarray) -> Floats:
     """x with ``elder_l x_l + forcing_l = own_l x_{l+1}`` and ``x_pin = 0``, for a stack of chains."""
     batch, sites = elder.shape
     elder, own, forcing = (np.ascontiguousarray(part.T) for part in (elder, own, forcing))
@@ -101,10 +101,11 @@ def _solve_many(elder: Floats, own: Floats, forcing: Floats, pin: np.ndarray) ->
         x[l] = np.where(l < pin, (own[l] * x[l + 1] - forcing[l]) / elder[l], 0.0)
     for l in range(sites):
         x[l + 1] = np.where(l >= pin, (elder[l] * x[l] + forcing[l]) / own[l], x[l + 1])
-    return x.T
+    out: Floats = x.T
+    return out
 
 
-def _solve_one(elder: Floats, own: Floats, forcing: Floats, pin: np.ndarray) -> Floats:  # type: ignore[type-arg]
+def _solve_one(elder: Floats, own: Floats, forcing: Floats, pin: np.ndarray) -> Floats:
     """The same for one chain, on Python floats: array calls on one number would cost ten times as much."""
     e, o, f, at = elder[0].tolist(), own[0].tolist(), forcing[0].tolist(), int(pin[0])
     x = [0.0] * (len(e) + 1)

@@ -40,8 +40,8 @@ class Anchor:
     covectors: Floats
     gates: Floats
     cosine: Floats
-    constant: np.ndarray  # type: ignore[type-arg]
-    ones: np.ndarray  # type: ignore[type-arg]
+    constant: np.ndarray
+    ones: np.ndarray
 
     def part(self, chains: Any) -> Anchor:
         """The anchor of some chains."""
@@ -50,12 +50,13 @@ class Anchor:
 
 def marginal_errors(maps: Floats) -> tuple[Floats, Floats]:
     """max |row sum - 1| and max |column sum - 1| over the sites of every chain: maps (B, L, n, n) -> (B,), (B,)."""
-    rows = np.abs(maps.sum(axis=-1) - 1.0).max(axis=(1, 2), initial=0.0)
-    columns = np.abs(maps.sum(axis=-2) - 1.0).max(axis=(1, 2), initial=0.0)
+    with np.errstate(over="ignore"):
+        rows = np.abs(maps.sum(axis=-1) - 1.0).max(axis=(1, 2), initial=0.0)
+        columns = np.abs(maps.sum(axis=-2) - 1.0).max(axis=(1, 2), initial=0.0)
     return rows, columns
 
 
-def column_norms(rows: Floats, columns: Floats) -> np.ndarray:  # type: ignore[type-arg]
+def column_norms(rows: Floats, columns: Floats) -> np.ndarray:
     """The norm, "two", "max" or "one", that keeps the gates of each chain at most 1 (up to its marginal errors).
 
     Doubly stochastic within ``CLOSE``: 2-norm (``||A||_2^2 <= ||A||_1 ||A||_inf``).  Only the rows: max norm, since
@@ -124,7 +125,7 @@ def choose_anchor(
     return found, use
 
 
-def anchor_columns(found: Anchor, norms: np.ndarray) -> tuple[Floats, Floats]:  # type: ignore[type-arg]
+def anchor_columns(found: Anchor, norms: np.ndarray) -> tuple[Floats, Floats]:
     """Column 0 of the gauge (B, L+1, n) and its gates (B, L): 1 unless the anchor's size leaves ``SPREAD``."""
     size = found.vectors.shape[-1]
     columns, gates = found.vectors.copy(), found.gates.copy()
@@ -142,14 +143,15 @@ def anchor_columns(found: Anchor, norms: np.ndarray) -> tuple[Floats, Floats]:  
     return columns, gates
 
 
-def vector_norms(vectors: Floats, norms: np.ndarray) -> Floats:  # type: ignore[type-arg]
+def vector_norms(vectors: Floats, norms: np.ndarray) -> Floats:
     """Norms of the vectors (B, L+1, n) -> (B, L+1), each chain in its own norm."""
     absolute = np.abs(vectors)
     kind = norms[:, None]
-    two = np.sqrt((vectors * vectors).sum(axis=-1))
+    two: Floats = np.sqrt((vectors * vectors).sum(axis=-1))
     if (norms == "two").all():
         return two
-    return np.where(kind == "two", two, np.where(kind == "max", absolute.max(axis=-1), absolute.sum(axis=-1)))
+    other: Floats = np.where(kind == "max", absolute.max(axis=-1), absolute.sum(axis=-1))
+    return np.asarray(np.where(kind == "two", two, other), dtype=np.float64)
 
 
 def _unit(vectors: Floats) -> tuple[Floats, Floats]:

@@ -1,7 +1,8 @@
 """The graded form of many float64 chains at once: ``A_l P_l = P_{l+1} D_l`` with gates in [0, 1] where possible.
 
 1. Singular values of all sites decide the ranks.  2. The anchor (``graded_anchor``) splits off column 0.
-3. Chains of full rank go together through ``frames``; a chain with deaths goes alone through ``graded_deaths``.  4. Columns are scaled to norm 1
+3. Chains of full rank go together through ``frames``; a chain with deaths goes alone through ``graded_deaths``.
+4. Columns are scaled to norm 1
 (2-norm, max norm or 1-norm by the chain's marginals); the scale is the gate: ``D_jj = ||A p_j|| / ||p_j|| <= ||A||``.
 
 Residual: a few round-offs times ||A||.  Cost O(B L n^3): 0.6 ms a chain of 120 sites in a batch of 1000, n = 4.
@@ -40,19 +41,19 @@ class GradedBatch:
     - ``mixers`` (B, L, n, n), ``gauge`` (B, L+1, n, n), ``gates`` (B, L, n).
     - ``ranks``, ``tolerances``, ``smallest_kept``, ``largest_dropped`` (B, L): how the ranks were decided.
     - ``norms`` (B,): "two", "max" or "one", the norm of the columns; ``anchored`` (B,): whether slot 0 is the anchor.
-    - ``precise`` (B,): whether float64 missed a death and more bits were used.
+    - ``precise`` (B,): whether float64 missed a death, or a gauge it can invert, and more bits were tried.
     """
 
     mixers: Floats
     gauge: Floats
     gates: Floats
-    ranks: np.ndarray  # type: ignore[type-arg]
+    ranks: np.ndarray
     tolerances: Floats
     smallest_kept: Floats
     largest_dropped: Floats
-    norms: np.ndarray  # type: ignore[type-arg]
-    anchored: np.ndarray  # type: ignore[type-arg]
-    precise: np.ndarray  # type: ignore[type-arg]
+    norms: np.ndarray
+    anchored: np.ndarray
+    precise: np.ndarray
 
     def __len__(self) -> int:
         return len(self.mixers)
@@ -64,23 +65,30 @@ class GradedBatch:
         notes = [f"columns have {names[str(self.norms[b])]} 1"]
         notes.append("slot 0 is the anchor" if self.anchored[b] else "no anchor: column 0 is graded like the others")
         if self.precise[b]:
-            notes.append("float64 missed a death; rank-deficient maps were truncated and swept in more bits")
+            notes.append(
+                "float64 misses a death or a usable gauge: rank-deficient maps were truncated and swept in more bits"
+            )
         labels = zip(self.ranks[b], self.tolerances[b], self.smallest_kept[b], self.largest_dropped[b])
         return NormalForm(
             "graded",
-            Chain(list(self.mixers[b]), dim=n) if chain is None else chain,
+            self._chain(b) if chain is None else chain,
             tuple(self.gauge[b]),
             (tuple(range(n)),) * (sites + 1),
             tuple(self.gates[b]),
-            bars_of(self.gates[b]),
+            bars_of(self.gates[b], n),
             tuple(RankLabel(int(r), False, float(t), float(k), float(d)) for r, t, k, d in labels),
             notes=tuple(notes),
         )
 
+    def _chain(self, b: int) -> Chain:
+        # a chain without any number would count as exact: an entry of floats says what it is
+        mixers, n = self.mixers[b], self.gates.shape[-1]
+        return Chain(list(mixers)) if len(mixers) else Chain([], entry=np.ones(n))
 
-def bars_of(gates: Any) -> tuple[Bar, ...]:
-    """The intervals that gates (L rows by slot) describe: a gate 0 at site l ends a bar at level l."""
-    sites, n = len(gates), len(gates[0]) if len(gates) else 0
+
+def bars_of(gates: Any, n: int) -> tuple[Bar, ...]:
+    """The intervals that gates (L rows of n slots) describe: a gate 0 at site l ends a bar at level l."""
+    sites = len(gates)
     bars = []
     for slot in range(n):
         birth = 0
@@ -113,7 +121,9 @@ def graded_batch(
     if not 0 <= relative < 1:
         raise InputError(f"tolerance: found {relative}, expected at least 0 and below 1 (relative to ||A||)")
     maps, exponents = _scaled(mixers)
-    sigma = np.linalg.svd(maps, compute_uv=False) if maps.size else np.zeros((batch, sites, n))
+    sigma: Floats = np.zeros((batch, sites, n))
+    if maps.size:
+        sigma[...] = np.linalg.svd(maps, compute_uv=False)
     kept = sigma > relative * sigma[..., :1]
     labels = _labels(sigma, kept, relative, exponents)
     rows, columns = marginal_errors(mixers)

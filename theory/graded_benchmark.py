@@ -50,7 +50,8 @@ class DeathRow:
 
     - ``deaths`` planted, ``dropped`` = sum of n - rank as decided, ``found`` = zero gates; ``precise``: chains that
       needed more bits than float64.
-    - ``residual``: max |A P - P' D| / max(1, |A|); ``median``, ``worst``: max over levels of cond(P_l); ``single_ms``.
+    - ``residual``: max |A P - P' D| / max(1, |A|); ``median``, ``worst``: max over levels of cond(P_l);
+      ``single_ms``: milliseconds a chain.
     """
 
     kind: str
@@ -142,7 +143,7 @@ def death_figures(kind: str, *, n: int, sites: int, chains: int, seed: int) -> D
 
 
 def sinkhorn_chains(*, n: int, sites: int, chains: int, sweeps: int = 300, seed: int = 0) -> Floats:
-    """(chains, sites, n, n): ``sweeps`` row and column normalisations of exp(diag I + N(0, 1)), diag uniform in 0..6."""
+    """(chains, sites, n, n): exp(diag I + N(0, 1)), diag uniform in 0 .. 6, after ``sweeps`` normalisations."""
     rng = np.random.default_rng(seed)
     diagonal = rng.uniform(0.0, 6.0, size=(chains, 1, 1, 1))
     logits = diagonal * np.eye(n) + rng.normal(size=(chains, sites, n, n))

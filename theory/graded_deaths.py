@@ -1,17 +1,19 @@
 """The graded form of one float64 chain with deaths: candidates, a Newton step, the best of them.
 
 1. The sweep of ``graded_slots`` with newborns placed last, as the elder rule has it.
-2. Where that misses a death or is ill-conditioned: newborns placed by strength wherever strength leaves no residual.
-3. The same within ``LOOSE`` instead of round-off, each death given to the youngest slot that carries a real part of
-   the kernel; the Newton steps of ``graded_polish`` take the residual back to round-off.
-4. Where none of them solves the equation: ``graded_precise``, in as many bits as it takes.
+2. Where that misses a death or is ill-conditioned: newborns placed by strength wherever that leaves no residual, then
+   wherever it leaves little.
+3. Both again, each death given to the youngest slot that carries a real part of the kernel, instead of the first
+   that leaves nothing; the Newton steps of ``graded_polish`` take the residual back to round-off.
+4. Where none of them solves the equation in float64 with a gauge that float64 can invert: ``graded_precise``, in as
+   many bits as it takes, with both ways of giving deaths.
 
 Each candidate has exactly n - rank A_l deaths at every site.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -21,16 +23,18 @@ from streamgauge.theory.exact import Floats
 from streamgauge.theory.graded_anchor import vector_norms
 from streamgauge.theory.graded_polish import polish
 from streamgauge.theory.graded_precise import precise_slots
-from streamgauge.theory.graded_slots import HiddenDeath, Slots, float_field, graded_slots
+from streamgauge.theory.graded_slots import Dying, HiddenDeath, Slots, float_field, graded_slots
 
 ILL = 1e3
 """Above this condition number the next candidate is tried."""
+HOPELESS = 1e12
+"""Above this, more bits are tried."""
 ATTEMPTS = 6
 """How often placing by strength is retried, each time with the offending newborns last."""
 SLACK = 2.0**-48
 """What an older bar's coefficient on a newborn may be at its birth: a residual of round-off size."""
-LOOSE = 2.0**-20
-"""The same where Newton steps follow."""
+LOOSE = 2.0**-30
+"""The same with Newton steps to mend it."""
 PART = 1e-3
 """The share of a kernel vector's size from which a slot carries a real part of it."""
 ACCEPTED = 2.0**-46
@@ -54,27 +58,31 @@ def with_deaths(
     skip = 0 if covectors is None else 1
     norms = np.array([norm])
     limit = ACCEPTED * max(float(np.abs(maps).max(initial=0.0)), 1e-300)
-    best, least = None, np.inf
+    best, least = (gauge, gates), np.inf
 
-    def complete(columns: Floats, factors: Floats) -> tuple[Floats, Floats]:
+    def judged(columns: Floats, factors: Floats) -> tuple[tuple[Floats, Floats], float]:
+        """The candidate, polished, and its condition number; inf where it does not solve the equation."""
         p, g = gauge.copy(), gates.copy()
         (p[..., skip:],), (g[:, skip:],) = normalised(columns[None], factors[None], norms)
         polish(maps, p, g, skip)
         (p[..., skip:],), (g[:, skip:],) = normalised(p[None, ..., skip:], g[None, :, skip:], norms)
-        return p, g
-
-    for columns, factors in _candidates(maps, deaths, sizes, covectors, relative):
-        p, g = complete(columns, factors)
-        condition = _condition(p)
         gap = np.abs(maps @ p[:-1] - p[1:] * g[:, None, :]).max()
-        if gap <= limit and condition < least:
-            best, least = (p, g), condition
+        return (p, g), _condition(p) if gap <= limit else np.inf
+
+    for candidate in _candidates(maps, deaths, sizes, covectors, relative):
+        made, condition = judged(*candidate)
+        if condition < least:
+            best, least = made, condition
         if least <= ILL:
             break
-    precise = best is None
-    if best is None:
-        slots = precise_slots(maps, deaths, None if covectors is None else covectors[-1])
-        best = complete(np.array(slots.columns).swapaxes(-1, -2), np.array(slots.factors))
+    precise = not least <= HOPELESS
+    if precise:
+        covector = None if covectors is None else covectors[-1]
+        for dying in (youngest_part, None):
+            slots = precise_slots(maps, deaths, covector, dying)
+            made, condition = judged(np.array(slots.columns).swapaxes(-1, -2), np.array(slots.factors))
+            if condition < least or (dying is None and least == np.inf):
+                best, least = made, condition
     gauge[...], gates[...] = best
     return precise
 
@@ -101,21 +109,27 @@ def _candidates(
         columns = np.array(slots.columns).swapaxes(-1, -2)
         return columns if bases is None else bases @ columns, np.array(slots.factors)
 
-    try:
-        yield unfolded(graded_slots(rows, deaths, sizes, field, by_age=lambda level: True, slack=0.0))
-    except HiddenDeath:
-        pass
-    for slack, dying in ((SLACK, None), (LOOSE, youngest_part)):
-        late: frozenset[int] = frozenset()
-        for _ in range(ATTEMPTS):
-            try:
-                slots = graded_slots(rows, deaths, sizes, field, by_age=late.__contains__, slack=slack, dying=dying)
-            except HiddenDeath:
-                break
-            if not slots.broken:
+    def attempt(by_age: Callable[[int], bool], slack: float, dying: Dying | None) -> Slots | None:
+        try:
+            return graded_slots(rows, deaths, sizes, field, by_age=by_age, slack=slack, dying=dying)
+        except HiddenDeath:
+            return None
+
+    for dying in (None, youngest_part):
+        slots = attempt(lambda level: True, 0.0, dying)
+        if slots is not None:
+            yield unfolded(slots)
+        for slack in (SLACK, LOOSE):
+            late: frozenset[int] = frozenset()
+            for _ in range(ATTEMPTS):
+                slots = attempt(late.__contains__, slack, dying)
+                if slots is None or not slots.broken:
+                    break
+                late |= slots.broken
+            if slots is not None and not slots.broken:
                 yield unfolded(slots)
+            if not late:
                 break
-            late |= slots.broken
 
 
 def youngest_part(images: list[list[float]], count: int) -> set[int]:

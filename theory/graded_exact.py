@@ -118,14 +118,16 @@ def _ends(chain: Chain, maps: Floats) -> _Ends | None:
     found, use = choose_anchor(maps[None], vectors[0], vectors[1], *marginal_errors(maps[None]))
     if not use[0]:
         return None
-    if found.ones[0]:
-        entry, readout = ones, ones.transpose()
-    first = ones if stochastic else None
+    if found.ones[0] or (stochastic and entry is None):
+        entry = ones
+    if found.ones[0] or (stochastic and readout is None):
+        readout = ones.transpose()
+    if entry is None and readout is not None:
+        entry = _through(chain, readout.transpose(), transpose=True)
     if entry is None:
-        entry = first if first is not None else _through(chain, readout.transpose(), transpose=True)
+        return None
     image = _through(chain, entry)
-    if readout is None:
-        readout = (first if first is not None else image).transpose()
+    readout = image.transpose() if readout is None else readout
     return _Ends(entry, readout) if (readout * image)[0, 0] != 0 else None
 
 
@@ -147,7 +149,8 @@ def _rounded(columns: Floats) -> flint.fmpq_mat:
     scaled = columns / np.maximum(np.abs(columns).max(axis=0, initial=0.0), 1e-300)
     integers = np.rint(scaled * 2**START_BITS).astype(np.int64)
     rows, cols = integers.shape
-    return flint.fmpq_mat(rows, cols, integers.ravel().tolist()) / 2**START_BITS
+    out: flint.fmpq_mat = flint.fmpq_mat(rows, cols, integers.ravel().tolist()) / 2**START_BITS
+    return out
 
 
 def _start(frame: Floats, ends: _Ends | None) -> flint.fmpq_mat:

@@ -6,11 +6,14 @@ equations are one scalar recurrence a pair i != j,
 
     g_i(l) x_ij(l) - g_j(l) x_ij(l+1) = - N_ij(l),
 
-with one unknown more than equations: its smallest solution is taken, damped so that a pair which cannot be mended
-stays as it is.  The diagonal of N corrects the gates that are not zero.  Cost O(L n^3).
+solved from the end that fixes it: where j dies and i lives on, or where i is born and j lives already (the smaller
+discrepancy where both do); a free one is zero where ``prod g_j / g_i`` is smallest.  The diagonal of N corrects the
+gates that are not zero.  Cost O(L n^3).
 """
 
 from __future__ import annotations
+
+import math
 
 import numpy as np
 
@@ -19,24 +22,23 @@ from streamgauge.theory.exact import Floats
 ENOUGH = 2.0**-49
 """A residual below this, relative to the largest map, is round-off."""
 STEPS = 5
-DAMPING = 1e-6
 
 
 def polish(maps: Floats, gauge: Floats, gates: Floats, fixed: int) -> None:
-    """Improve gauge (L+1, n, n) and gates (L, n) in place, except the first ``fixed`` columns, as long as it helps."""
+    """Improve gauge (L+1, n, n) and gates (L, n) in place, except the first ``fixed`` columns, while it helps."""
     size = max(float(np.abs(maps).max(initial=0.0)), 1e-300)
-    gap = _gap(maps, gauge, gates)
+    gap: Floats = _gap(maps, gauge, gates)
     before = np.abs(gap).max(initial=0.0)
     for _ in range(STEPS):
         if not ENOUGH * size < before < np.inf:
             return
         try:
-            gap = np.linalg.solve(gauge[1:], gap)
+            gap = np.asarray(np.linalg.solve(gauge[1:], gap), dtype=np.float64)
         except np.linalg.LinAlgError:
             return
         change = np.where(gates > 0, np.diagonal(gap, axis1=-2, axis2=-1), 0.0)
-        x = _smallest(gates, gap)
-        x[:, :, :fixed], change[:, :fixed] = 0.0, 0.0
+        change[:, :fixed] = 0.0
+        x = _solved(gates, gap, fixed)
         better, gates_better = gauge + gauge @ x, gates + change
         gap = _gap(maps, better, gates_better)
         after = np.abs(gap).max()
@@ -49,25 +51,62 @@ def _gap(maps: Floats, gauge: Floats, gates: Floats) -> Floats:
     return maps @ gauge[:-1] - gauge[1:] * gates[:, None, :]
 
 
-def _smallest(gates: Floats, gap: Floats) -> Floats:
-    """x (L+1, n, n) of smallest norm with ``g_i x_ij(l) - g_j x_ij(l+1) = -gap_ij(l)``, damped; zero on the diagonal.
-
-    x = M^T y with the tridiagonal (M M^T + damping^2) y = -gap, all pairs at once.
-    """
+def _solved(gates: Floats, gap: Floats, fixed: int) -> Floats:
+    """x (L+1, n, n) with ``g_i x_ij(l) - g_j x_ij(l+1) = -gap_ij(l)``; zero on the diagonal and in fixed columns."""
     sites, n = gates.shape
-    own, next_ = np.broadcast_to(gates[:, :, None], gap.shape), np.broadcast_to(gates[:, None, :], gap.shape)
-    diagonal = own * own + next_ * next_ + DAMPING**2
-    beside = -next_[:-1] * own[1:]
-    y = -gap
-    for l in range(1, sites):
-        ratio = beside[l - 1] / diagonal[l - 1]
-        diagonal[l] -= ratio * beside[l - 1]
-        y[l] -= ratio * y[l - 1]
-    y[-1] /= diagonal[-1]
-    for l in range(sites - 2, -1, -1):
-        y[l] = (y[l] - beside[l] * y[l + 1]) / diagonal[l]
     x = np.zeros((sites + 1, n, n))
-    x[:-1] += own * y
-    x[1:] -= next_ * y
-    x[:, np.arange(n), np.arange(n)] = 0.0
+    lists = gates.T.tolist()
+    for j in range(fixed, n):
+        for i in range(n):
+            if i != j:
+                x[:, i, j] = _pair(lists[i], lists[j], (-gap[:, i, j]).tolist())
     return x
+
+
+def _pair(other: list[float], own: list[float], right: list[float]) -> list[float]:
+    """One recurrence, window by window: a window ends where either gate is zero."""
+    sites = len(own)
+    x = [0.0] * (sites + 1)
+    start = 0
+    for end in range(sites + 1):
+        if end < sites and other[end] != 0 and own[end] != 0:
+            continue
+        # levels start .. end; before it, own gate alone fixes x(start); after it, the other's alone fixes x(end)
+        begun = start > 0 and own[start - 1] != 0
+        ended = end < sites and other[end] != 0
+        first = -right[start - 1] / own[start - 1] if begun else 0.0
+        last = right[end] / other[end] if ended else 0.0
+        if ended:
+            x[start : end + 1] = _from(end, last, start, end, other, own, right)
+            if begun:
+                forward = _from(start, first, start, end, other, own, right)
+                if abs(forward[-1] - last) * other[end] < abs(x[start] - first) * own[start - 1]:
+                    x[start : end + 1] = forward
+        else:
+            pin = start if begun else _least(start, end, other, own)
+            x[start : end + 1] = _from(pin, first, start, end, other, own, right)
+        start = end + 1
+    return x
+
+
+def _from(
+    pin: int, value: float, start: int, end: int, other: list[float], own: list[float], right: list[float]
+) -> list[float]:
+    """x(start) .. x(end) from ``x(pin) = value``."""
+    out = [0.0] * (end - start + 1)
+    out[pin - start] = value
+    for l in range(pin - 1, start - 1, -1):
+        out[l - start] = (right[l] + own[l] * out[l + 1 - start]) / other[l]
+    for l in range(pin, end):
+        out[l + 1 - start] = (other[l] * out[l - start] - right[l]) / own[l]
+    return out
+
+
+def _least(start: int, end: int, other: list[float], own: list[float]) -> int:
+    """The level where ``prod own / other`` is smallest: the solution through zero there stays small."""
+    pin, ratio, least = start, 0.0, 0.0
+    for l in range(start, end):
+        ratio += math.log(own[l] / other[l])
+        if ratio < least:
+            pin, least = l + 1, ratio
+    return pin

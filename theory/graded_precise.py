@@ -16,16 +16,17 @@ import numpy as np
 
 from streamgauge.theory.errors import InputError
 from streamgauge.theory.exact import Floats
-from streamgauge.theory.graded_slots import Field, HiddenDeath, Rows, Slots, graded_slots
+from streamgauge.theory.graded_slots import Dying, Field, HiddenDeath, Rows, Slots, Vector, graded_slots
 
 BASE_BITS = 256
 MOST_BITS = 1 << 15
 
 
-def precise_slots(maps: Floats, deaths: Sequence[int], covector: Floats | None) -> Slots:
+def precise_slots(maps: Floats, deaths: Sequence[int], covector: Floats | None, dying: Dying | None = None) -> Slots:
     """Covariant columns and factors as floats; maps (L, n, n), ``deaths[l]`` = n - rank A_l.
 
     ``covector``: w_L of the anchor; the columns then span ker w_l and are given in the coordinates of R^n.
+    ``dying`` as in ``graded_slots``.
 
     **Raises** :class:`InputError` where the deaths still differ from the ranks in ``MOST_BITS`` bits.
     """
@@ -37,7 +38,7 @@ def precise_slots(maps: Floats, deaths: Sequence[int], covector: Floats | None) 
     while True:
         try:
             with flint.ctx.workprec(bits):
-                return _sweep(maps, deaths, covector, bits // 2)
+                return _sweep(maps, deaths, covector, bits // 2, dying)
         except HiddenDeath as hidden:
             if 2 * bits > MOST_BITS:
                 raise InputError(
@@ -47,13 +48,20 @@ def precise_slots(maps: Floats, deaths: Sequence[int], covector: Floats | None) 
             bits *= 2
 
 
-def _sweep(maps: Floats, deaths: Sequence[int], covector: Floats | None, dead_bits: int) -> Slots:
+def _sweep(
+    maps: Floats, deaths: Sequence[int], covector: Floats | None, dead_bits: int, dying: Dying | None
+) -> Slots:
     n = maps.shape[-1]
+
+    def rounded(images: list[Vector], count: int) -> set[int]:
+        return dying([[float(x) for x in v] for v in images], count) if dying else set()
+
+    chosen = rounded if dying else None
     field = Field(flint.arb(1), lambda x: x.sqrt(), lambda x: x.mid(), _log, flint.arb(2) ** -dead_bits)
     exact = [_truncated(a, n - dead) if dead else _rows(a) for a, dead in zip(maps, deaths)]
     sizes = [flint.arb(float(np.linalg.norm(a, 2))) for a in maps]
     if covector is None:
-        found = graded_slots(exact, deaths, sizes, field, by_age=lambda level: True, slack=0.0)
+        found = graded_slots(exact, deaths, sizes, field, by_age=lambda level: True, slack=0.0, dying=chosen)
         return Slots(_floats(found.columns), _floats(found.factors), found.broken)
     normals = [_unit([flint.arb(float(v)) for v in covector])]
     for a in reversed(exact):
@@ -61,7 +69,7 @@ def _sweep(maps: Floats, deaths: Sequence[int], covector: Floats | None, dead_bi
     bases = [_complement(w) for w in reversed(normals)]
     images = [[[_dot(row, z) for row in a] for z in basis] for a, basis in zip(exact, bases)]
     small = [[[_dot(z, v).mid() for v in image] for z in after] for after, image in zip(bases[1:], images)]
-    found = graded_slots(small, deaths, sizes, field, by_age=lambda level: True, slack=0.0)
+    found = graded_slots(small, deaths, sizes, field, by_age=lambda level: True, slack=0.0, dying=chosen)
     columns = [
         [[_dot(p, [z[i] for z in basis]) for i in range(n)] for p in level]
         for level, basis in zip(found.columns, bases)

@@ -1,7 +1,7 @@
 """Which implementation of the stream operations runs: the torch reference, or the Triton kernels.
 
-A backend is a module with the functions of :mod:`streamgauge.kernels.reference`, same names and arguments.  The choice
-belongs to the calling context, not to a network, so one network runs on any of them and is copied and saved as ever.
+A backend is a module with the functions of :mod:`streamgauge.kernels.reference`, same names and arguments.  The
+choice belongs to the calling context, not to a network: one network runs on any of them, and is saved as ever.
 """
 
 from __future__ import annotations

@@ -161,7 +161,7 @@ def run_check(check: Check, level: Level) -> CheckResult:
 
 def run_claim(claim: Claim, level: Level) -> Result:
     """Run a claim's checks and derive its status."""
-    missing = [name for name in claim.needs if find_spec(name) is None]
+    missing = missing_modules(claim)
     if claim.literal is None:
         return Result(claim, Status.LITERATURE, reason=claim.source or "")
     if missing:
@@ -173,6 +173,18 @@ def run_claim(claim: Claim, level: Level) -> Result:
     repair = run_check(claim.repair.check, level) if claim.repair and not literal.ok else None
     status, reason = derive(claim, literal, repair)
     return Result(claim, status, literal, repair, reason, time.perf_counter() - start)
+
+
+def missing_modules(claim: Claim) -> list[str]:
+    """Which of the modules that the claim needs cannot be imported here."""
+    return [name for name in claim.needs if not _importable(name)]
+
+
+def _importable(name: str) -> bool:
+    try:
+        return find_spec(name) is not None
+    except (ModuleNotFoundError, ValueError):  # an import hook, or None in sys.modules, says that it is blocked
+        return False
 
 
 def derive(claim: Claim, literal: CheckResult, repair: CheckResult | None) -> tuple[Status, str]:

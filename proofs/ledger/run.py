@@ -214,7 +214,7 @@ def _device(backend: str) -> str:
 def _seeded(name: str) -> Iterator[None]:
     """Global random generators started from the name, and put back afterwards."""
     seed = zlib.crc32(name.encode())
-    state, legacy = random.getstate(), np.random.get_state()
+    state, legacy = random.getstate(), np.random.get_state()  # noqa: NPY002
     torch = sys.modules.get("torch")
     generator = torch.random.get_rng_state() if torch is not None else None
     random.seed(seed)
@@ -225,7 +225,7 @@ def _seeded(name: str) -> Iterator[None]:
         yield
     finally:
         random.setstate(state)
-        np.random.set_state(legacy)
+        np.random.set_state(legacy)  # noqa: NPY002
         if torch is not None:
             torch.random.set_rng_state(generator)
 

@@ -1,0 +1,452 @@
+"""Theorems 1 to 3: symbolically for every size, then on exact instances and drawn chains over the rationals.
+
+The exact checks get a normal form as data and multiply it out themselves; the forms are made in the cases only.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import cache
+from math import isqrt
+from typing import Any
+
+import flint
+from hypothesis import strategies as st
+
+from streamgauge.proofs import theorems
+from streamgauge.proofs.ledger.core import Case, Check, Claim, Level
+from streamgauge.proofs.ledger.tools import (
+    Network,
+    column,
+    diagonal,
+    drawn,
+    fixed,
+    plain,
+    quadratic,
+    rational,
+    row,
+    run_exactly,
+    same_kernel,
+    same_matrix,
+    verdict,
+)
+from streamgauge.theory import exact, strategies
+from streamgauge.theory.chain import Chain
+from streamgauge.theory.form import NormalForm, NormGate
+from streamgauge.theory.verdict import Verdict
+
+HALF = Fraction(1, 2)
+SWAP, STAY = [[0, 1], [1, 0]], [[Fraction(9, 10), Fraction(1, 10)], [Fraction(1, 10), Fraction(9, 10)]]
+AVERAGE = [[HALF, HALF], [HALF, HALF]]
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A network and what is said to be the same one, with the data that connects them.
+
+    ``gauge`` P_0..P_L, ``gates`` D_0..D_{L-1} as matrices (with c_l in them for Theorem 3), ``stored`` the gates
+    before the norm gate or None.
+    """
+
+    source: Network
+    converted: Network
+    gauge: tuple[flint.fmpq_mat, ...]
+    kinds: str
+    stored: tuple[tuple[Fraction, ...], ...] | None = None
+
+
+def _equation(pair: Pair) -> Verdict:
+    """``A_l P_l = P_{l+1} D_l``, every P_l invertible, and D_l of the kind the theorem names."""
+    for l, (a, gates) in enumerate(zip(pair.source.mixers, pair.converted.mixers)):
+        found = same_matrix(pair.gauge[l + 1] * gates, a * pair.gauge[l], f"site {l}: P' D against A P")
+        if not found:
+            return found
+        entries = [gates[i, j] for i in range(gates.nrows()) for j in range(gates.ncols()) if i != j]
+        main = [gates[i, i] for i in range(min(gates.nrows(), gates.ncols()))]
+        kind = {"identity": set(main) <= {1}, "binary": set(main) <= {0, 1}, "norm": True}[pair.kinds]
+        if any(entries) or not kind:
+            return verdict(False, f"site {l}: the carry is not a {pair.kinds} gate", site=l, carry=gates)
+    for l, p in enumerate(pair.gauge):
+        if p.det() == 0:
+            return verdict(False, f"level {l}: P is singular", level=l, gauge=p)
+    return _factors(pair)
+
+
+def _factors(pair: Pair) -> Verdict:
+    """For a norm gate: D_l = c diag(g) with ``c^2 ||g||^2 = n``, c > 0, or c = 1 where g = 0."""
+    for l, stored in enumerate(pair.stored or ()):
+        size, gates = sum(g * g for g in stored), pair.converted.mixers[l]
+        c = next((Fraction(str(gates[i, i])) / g for i, g in enumerate(stored) if g), Fraction(1))
+        if c <= 0 or c * c * size != (len(stored) if size else 0):
+            return verdict(False, f"site {l}: c = {c} is not sqrt(n) / ||g||", site=l, c=c, gates=stored)
+        if diagonal([c * g for g in stored]) != gates:
+            return verdict(False, f"site {l}: the carry is not c diag(g)", site=l, c=c, gates=stored)
+    return verdict(True, "gates as named")
+
+
+def same_network(pair: Pair) -> Verdict:
+    """The equation, equal depth kernels (hence equal functions for all branches), and one run with quadratic branches
+    that mix features and have a bias."""
+    found = _equation(pair)
+    if not found:
+        return found
+    found = same_kernel(pair.source, pair.converted)
+    if not found:
+        return found
+    x = row(1, -2, Fraction(1, 3))
+    outputs = [run_exactly(net, x, [quadratic] * len(net)) for net in (pair.source, pair.converted)]
+    ran = same_matrix(outputs[0], outputs[1], "outputs")
+    return verdict(bool(ran), f"{found.reason}; {ran.reason}", sites=len(pair.source), output=outputs[1])
+
+
+def _vectors(n: int, sites: int, seed: int) -> tuple[list[flint.fmpq_mat], list[flint.fmpq_mat]]:
+    """Reads (1, n) and writes (n, 1) of small integers, generic enough to see every entry of a gauge."""
+    values = random.Random(seed).choices([-3, -2, -1, 1, 2, 3], k=2 * n * sites)
+    cut = [values[i * n : (i + 1) * n] for i in range(2 * sites)]
+    return [row(*v) for v in cut[:sites]], [column(*v) for v in cut[sites:]]
+
+
+def _network(mixers: tuple[flint.fmpq_mat, ...], n: int, seed: int) -> Network:
+    reads, writes = _vectors(n, len(mixers), seed)
+    return Network(mixers, tuple(reads), tuple(writes), column(*range(1, n + 1)), row(*(2 * i - 3 for i in range(n))))
+
+
+def converted_pair(source: Network, form: NormalForm) -> Pair:
+    """The converted network of an exact form; with a norm gate only where every c_l is rational."""
+    gauge, stored = list(form.gauge), None
+    gates = [form.diagonal(l) for l in range(len(form))]
+    if form.norm is not None:
+        stored = tuple(tuple(Fraction(g) for g in vector) for vector in form.norm.base_gates)
+        factors = [_root(square) for square in form.norm.factors_squared or ()]
+        scale = Fraction(1)
+        for l, c in enumerate(factors):
+            gates[l] = gates[l] * exact.scalar(c)
+            scale /= c
+            gauge[l + 1] = gauge[l + 1] * exact.scalar(scale)
+    made = Network(
+        tuple(gates),
+        tuple(p * g for p, g in zip(source.reads, gauge)),
+        tuple(g.inv() * r for g, r in zip(gauge[1:], source.writes)),
+        gauge[0].inv() * source.entry,
+        source.readout * gauge[-1],
+    )
+    return Pair(source, made, tuple(gauge), "norm" if stored else form.form, stored)
+
+
+def _root(square: Fraction) -> Fraction:
+    root = Fraction(isqrt(square.numerator), isqrt(square.denominator))
+    if root * root != square:
+        raise ValueError(f"c^2 = {square} is no square of a rational")
+    return root
+
+
+def _pair(mixers: Any, form: str, *, seed: int = 0, norm: bool = False) -> Pair:
+    from streamgauge.theory.normal_form import normal_form
+
+    matrices = tuple(a if isinstance(a, flint.fmpq_mat) else rational(a) for a in mixers)
+    n = matrices[0].ncols()
+    made = normal_form(Chain(matrices), form, norm=NormGate() if norm else None)
+    return converted_pair(_network(matrices, n, seed), made)
+
+
+def _theorem_cases(*made: theorems.Theorem) -> Any:
+    return fixed(*(Case(each.name, each) for each in made))
+
+
+def _invertible_cases(level: Level) -> Iterator[Case]:
+    yield Case("swap, then 9/10 to 1/10", _pair([SWAP, STAY], "identity"))
+    chains = drawn(_invertible(), 6 if level is Level.QUICK else 60, start=1)
+    for i, mixers in enumerate(chains):
+        yield Case(f"drawn doubly stochastic chain {i}", _pair(mixers, "identity", seed=i))
+
+
+@st.composite
+def _invertible(draw: strategies.Draw) -> list[flint.fmpq_mat]:
+    n, sites = draw(st.integers(2, 4)), draw(st.integers(1, 4))
+    return [draw(strategies.doubly_stochastic(n, rank=n)) for _ in range(sites)]
+
+
+def _any_cases(level: Level) -> Iterator[Case]:
+    yield Case("the average resets q = (1, -1)", _pair([AVERAGE], "binary"))
+    yield Case("swap, average, swap", _pair([SWAP, AVERAGE, SWAP], "binary"))
+    yield Case("a zero map: every direction dies", _pair([[[0, 0], [0, 0]], SWAP], "binary"))
+    for i, chain in enumerate(drawn(strategies.deficit_chains(min_n=2, max_n=4, max_sites=5), _many(level), start=2)):
+        if chain.mixers:
+            yield Case(f"drawn doubly stochastic chain {i}", _pair(chain.mixers, "binary", seed=i))
+    for i, planted in enumerate(drawn(strategies.square_chains(max_n=4, max_sites=4), _many(level), start=3)):
+        if planted.mixers:
+            yield Case(f"drawn integer chain {i}", _pair(planted.mixers, "binary", seed=i))
+
+
+def _many(level: Level) -> int:
+    return 5 if level is Level.QUICK else 60
+
+
+def _norm_cases(level: Level) -> Iterator[Case]:
+    """n = 4 with one or four directions alive at a site (c = 2 or 1), n = 2 with both or none: rational factors."""
+    quarter = [[Fraction(1, 4)] * 4] * 4
+    cycle = [[0, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1], [1, 0, 0, 0]]
+    yield Case("four streams averaged: c = 2", _pair([cycle, quarter, cycle, quarter], "binary", norm=True))
+    yield Case("no direction left: c(0) := 1", _pair([[[0, 0], [0, 0]], SWAP], "binary", norm=True))
+    yield Case("invertible mixers: c = 1", _pair([SWAP, STAY, STAY], "identity", norm=True))
+    for i, mixers in enumerate(drawn(_one_or_four(), _many(level), start=4)):
+        yield Case(f"drawn four-stream chain {i}", _pair(mixers, "binary", seed=i, norm=True))
+
+
+@st.composite
+def _one_or_four(draw: strategies.Draw) -> list[flint.fmpq_mat]:
+    ranks = draw(st.lists(st.sampled_from([1, 4]), min_size=1, max_size=4))
+    return [draw(strategies.doubly_stochastic(4, rank=rank)) for rank in ranks]
+
+
+@cache
+def _reset() -> Pair:
+    return _pair([SWAP, AVERAGE, SWAP], "binary")
+
+
+def _without_reset() -> Pair:
+    """The control of Theorem 1: the same gauge for a singular mixer, carried as if nothing died."""
+    pair = _reset()
+    return replace(pair, kinds="identity")
+
+
+def _wrong_write() -> Pair:
+    """The control of Theorem 2: writes taken through P_l instead of P_{l+1}."""
+    pair = _reset()
+    wrong = tuple(g.inv() * r for g, r in zip(pair.gauge, pair.source.writes))
+    return replace(pair, converted=replace(pair.converted, writes=wrong))
+
+
+def _unscaled() -> Pair:
+    """The control of Theorem 3: norm-gated carry, but reads and writes of the gated network."""
+    quarter = [[Fraction(1, 4)] * 4] * 4
+    plain_pair, normed = (_pair([quarter, quarter], "binary", norm=norm) for norm in (False, True))
+    return replace(normed, converted=replace(plain_pair.converted, mixers=normed.converted.mixers))
+
+
+@dataclass(frozen=True)
+class Bases:
+    """What the lemma says exists: a basis of every level, and 0/1 maps between them."""
+
+    mixers: tuple[flint.fmpq_mat, ...]
+    bases: tuple[flint.fmpq_mat, ...]
+    maps: tuple[flint.fmpq_mat, ...]
+
+
+def interval_bases(data: Bases) -> Verdict:
+    """``A_l P_l = P_{l+1} E_l`` with invertible P_l, and E_l a partial matching (0/1, at most one 1 in a row and in a
+    column, diagonal where the dimensions agree throughout); deaths = n_l - rank A_l."""
+    dims = {p.ncols() for p in data.bases}
+    for l, (a, e) in enumerate(zip(data.mixers, data.maps)):
+        found = same_matrix(data.bases[l + 1] * e, a * data.bases[l], f"site {l}: P' E against A P")
+        if not found:
+            return found
+        lines = [[int(x) for x in line] for line in e.tolist()] if _is_binary(e) else [[2]]
+        crowded = any(sum(line) > 1 for line in [*lines, *zip(*lines)])
+        if crowded or (
+            len(dims) == 1 and any(x for i, line in enumerate(lines) for j, x in enumerate(line) if i != j)
+        ):
+            return verdict(False, f"site {l}: E is no 0/1 matching in place", site=l, matching=e)
+        alive, rank = sum(map(sum, lines)), a.rank()
+        if alive != rank:
+            return verdict(False, f"site {l}: {alive} survive, expected rank {rank}", site=l, alive=alive, rank=rank)
+    for l, p in enumerate(data.bases):
+        if p.nrows() != p.ncols() or (p.nrows() and p.det() == 0):
+            return verdict(False, f"level {l}: no basis", level=l, basis=p)
+    sizes = [p.ncols() for p in data.bases]
+    return verdict(True, f"bases of all {len(sizes)} levels, 0/1 matchings between them", dims=sizes)
+
+
+def _is_binary(e: flint.fmpq_mat) -> bool:
+    return all(x in (0, 1) for line in e.tolist() for x in line)
+
+
+def _bases(mixers: tuple[flint.fmpq_mat, ...], dim: int) -> Bases:
+    from streamgauge.theory.normal_form import normal_form
+
+    form = normal_form(Chain(mixers, dim=dim), "binary")
+    return Bases(mixers, form.gauge, tuple(form.diagonal(l) for l in range(len(form))))
+
+
+def _lemma_cases(level: Level) -> Iterator[Case]:
+    average = rational(AVERAGE)
+    yield Case("the average of two streams", _bases((average,), 2))
+    yield Case("no site at all", _bases((), 3))
+    for i, planted in enumerate(drawn(strategies.planted_chains(), 12 if level is Level.QUICK else 150, start=5)):
+        yield Case(f"planted chain {i}, dims {plain(planted.dims)}", _bases(planted.mixers, planted.dims[0]))
+    for i, made in enumerate(drawn(strategies.deficit_chains(max_n=5), 5 if level is Level.QUICK else 60, start=6)):
+        yield Case(f"doubly stochastic chain {i}", _bases(made.mixers, made.n))
+
+
+def _average_in_unit_basis() -> Bases:
+    average, one = rational(AVERAGE), exact.identity(2)
+    return Bases((average,), (one, one), (one,))
+
+
+FREE = (
+    "static mixers: the same A_l for every input and token",
+    "reads, writes and readout free (real numbers of any sign), or dynamic through controllers that are converted too",
+    "entry map free: Y_0 = P_0^{-1} X_0",
+    "any branches, of the whole sequence; one P_l for all tokens; no norm of single streams; no site used twice",
+)
+
+CLAIMS = (
+    Claim(
+        id="TH1",
+        document="ours",
+        section="Theorem 1",
+        statement=(
+            r"A network with invertible mixers equals a pure iHC of the same depth and width, end to end: with "
+            r"$P_{l+1} = A_l P_l$ and $X_l = P_l Y_l$ the carry is $I$, reads are $p_l P_l$, writes $P_{l+1}^{-1} r_l$, "
+            r"entry $P_0^{-1} e$, readout $c\,P_L$. Proved for symbolic $n$, $d$ and $L$."
+        ),
+        hypotheses=(*FREE, "every A_l is square and invertible"),
+        kind="theorem",
+        method="symbolic",
+        literal=Check(
+            "Non-commutative rewriting with matrix symbols proves invertibility of the next gauge, entry, branch "
+            "inputs, step and readout; the witness lists the hypotheses that the rewriting used.",
+            theorems.proves,
+            _theorem_cases(theorems.theorem_one()),
+            Case("without invertible mixers", theorems.theorem_one().without(theorems.MIXER)),
+        ),
+    ),
+    Claim(
+        id="TH2",
+        document="ours",
+        section="Theorem 2, the induction",
+        statement=(
+            r"Whatever the diagonal $D_l$: if $A_l P_l = P_{l+1} D_l$ with every $P_l$ invertible, the network equals "
+            r"the gated iHC with carry $D_l$, end to end. Proved for symbolic $n$, $d$ and $L$; that such bases exist "
+            r"is TH4."
+        ),
+        hypotheses=FREE,
+        kind="theorem",
+        method="symbolic",
+        literal=Check(
+            "Non-commutative rewriting as in TH1, with the normal form's equation as a hypothesis.",
+            theorems.proves,
+            _theorem_cases(theorems.theorem_two()),
+            Case("without the normal form's equation", theorems.theorem_two().without(theorems.FORM)),
+        ),
+    ),
+    Claim(
+        id="TH3",
+        document="ours",
+        section="Theorem 3",
+        statement=(
+            r"A gated iHC with static gates equals a norm-gated one: with $Q_l = s_l P_l$ and $s_{l+1} = s_l / c_l$, "
+            r"$A_l Q_l = Q_{l+1} (c_l D_l)$, so the factor $c_l = \sqrt{n} / (\Vert g_l \Vert + \varepsilon)$ (or a "
+            r"cap) moves into reads and writes. Proved for symbolic $n$, $d$ and $L$."
+        ),
+        hypotheses=(*FREE, "static gates", "c_l is not 0: c(0) := 1 where every gate is 0"),
+        kind="theorem",
+        method="symbolic",
+        literal=Check(
+            "Non-commutative rewriting; no stored parameter may contain the input. The control has gates that depend "
+            "on the input: all identities still hold, but the writes would need a number per token.",
+            theorems.proves,
+            _theorem_cases(theorems.theorem_three()),
+            Case("token-dependent gates", theorems.theorem_three(token_dependent=True)),
+        ),
+        note="Token-dependent gates are not absorbed: the scale s_l(x) would have to be a parameter.",
+    ),
+    Claim(
+        id="TH4",
+        document="ours",
+        section="Theorem 2, existence",
+        statement=(
+            r"Every chain of linear maps over a field has bases $P_l$ with $A_l P_l = P_{l+1} E_l$, where $E_l$ sends "
+            r"each basis vector to a basis vector or to 0, and no two to the same one; with equal dimensions $E_l$ is "
+            r"diagonal, 0 or 1. (Paper proof: the elder rule, in the module proofs/theorems.py.)"
+        ),
+        hypotheses=("linear maps over a field; dimensions may change",),
+        kind="theorem",
+        method="property test",
+        literal=Check(
+            "Exact bases of planted chains (square and rectangular) and of doubly stochastic ones, multiplied out.",
+            interval_bases,
+            _lemma_cases,
+            Case("the average in the unit basis", _average_in_unit_basis()),
+        ),
+    ),
+    Claim(
+        id="TH5",
+        document="ours",
+        section="Theorem 1, instances",
+        statement=(
+            r"Theorem 1 over the rationals: doubly stochastic invertible chains and their identity forms have the same "
+            r"depth kernel and the same outputs, exactly."
+        ),
+        hypotheses=(*FREE, "every A_l is square and invertible"),
+        kind="theorem",
+        method="property test",
+        literal=Check(
+            "Rational networks with generic reads and writes: equation, depth kernel, one run with quadratic branches.",
+            same_network,
+            _invertible_cases,
+            Case("a singular mixer carried by I", _without_reset()),
+        ),
+    ),
+    Claim(
+        id="TH6",
+        document="ours",
+        section="Theorem 2, instances",
+        statement=(
+            r"Theorem 2 over the rationals: every static chain, singular sites and zero maps included, and its 0/1 "
+            r"gated form have the same depth kernel and the same outputs, exactly."
+        ),
+        hypotheses=FREE,
+        kind="theorem",
+        method="property test",
+        literal=Check(
+            "Rational networks on doubly stochastic and integer chains: equation, depth kernel, one run.",
+            same_network,
+            _any_cases,
+            Case("writes through P_l instead of P_{l+1}", _wrong_write()),
+        ),
+    ),
+    Claim(
+        id="TH7",
+        document="ours",
+        section="Theorem 3, instances",
+        statement=(
+            r"Theorem 3 over the rationals, where $\sqrt{n/k}$ is rational: norm-gated forms of four-stream chains "
+            r"with $k$ in $\{1, 4\}$ directions alive, and with none ($c(0) := 1$), are the same networks exactly."
+        ),
+        hypotheses=(*FREE, "static gates"),
+        kind="theorem",
+        method="property test",
+        literal=Check(
+            "Rational networks; the factors are checked against c^2 ||g||^2 = n.",
+            same_network,
+            _norm_cases,
+            Case("norm-gated carry with the gated network's reads and writes", _unscaled()),
+        ),
+    ),
+    Claim(
+        id="TH8",
+        document="ours",
+        section="dynamic reads, writes, head",
+        statement=(
+            r"Controllers $W\,\mathrm{vec}(X) / \sqrt{\Vert X \Vert_F^2/(nd) + \varepsilon}$ convert exactly: with "
+            r"$W' = W (P_l \otimes I_d)$ and a triangular $T_l$, $T_l^T T_l = P_l^T P_l$, they see the same projection "
+            r"and the same norm, $\Vert T_l Y_l \Vert_F = \Vert X_l \Vert_F$. Proved for symbolic $n$, $d$."
+        ),
+        hypotheses=("one norm for the whole state (not one per stream)", "the same P_l for read, write and RMS"),
+        kind="theorem",
+        method="symbolic",
+        literal=Check(
+            "Non-commutative rewriting, row by row of W; the trace of the second identity is the squared norm.",
+            theorems.proves,
+            _theorem_cases(theorems.controllers()),
+            Case(
+                "without T^T T = P^T P (the norm of Y itself)",
+                theorems.controllers().without("T_l^T T_l = P_l^T P_l"),
+            ),
+        ),
+    ),
+)

@@ -2,8 +2,7 @@
 
 Names are looked up when first used (PEP 562), so ``import streamgauge.theory`` imports nothing heavy and never torch.
 A function that shares its module's name (``barcode``, ``normal_form``, ``sinkhorn``, ``birkhoff``, ``support``,
-``conditioning``, ``product_svd``) is imported from that module, or from ``streamgauge`` itself: here the name is the
-module.
+``conditioning``) is imported from that module, or from ``streamgauge`` itself: here the name is the module.
 """
 
 from __future__ import annotations

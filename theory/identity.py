@@ -20,10 +20,12 @@ from streamgauge.theory.chain import Chain, Matrix
 from streamgauge.theory.errors import InputError
 from streamgauge.theory.exact import Floats
 from streamgauge.theory.form import Bar, NormalForm, RankLabel
-from streamgauge.theory.product_svd import product_svd
+from streamgauge.theory.spectrum import log_singular_pairs
 from streamgauge.theory.verdict import Verdict
 
 GAUGES = ("left", "right", "balanced")
+_LOG_RANGE = 600.0
+"""Largest ln(s_1 / s_n) of a balanced float64 gauge: exp(+-600) and its square root stay normal numbers."""
 
 
 class SingularSite(InputError):
@@ -132,14 +134,20 @@ def _backward(chain: Chain, end: Matrix) -> list[Matrix]:
 def _balanced_floats(chain: Chain) -> list[Floats]:
     """Frames forward from V, triangular factors backward from S^{1/2}: each direction where it is stable."""
     n = chain.dims[0]
-    svd = product_svd(chain.mixers, n)
-    frames, factors = [svd.right], []
+    logs, right = log_singular_pairs(np.array(chain.mixers).reshape(-1, n, n))
+    spread = logs[0] - logs[-1]
+    if not spread <= _LOG_RANGE:
+        raise InputError(
+            f"product of {len(chain)} mixers: singular values spread over 10^{spread / np.log(10):.0f}, "
+            "beyond float64; expected an exact chain or the graded form"
+        )
+    frames, factors = [right], []
     for a in chain.mixers:
         q, r = np.linalg.qr(a @ frames[-1])
         frames.append(q)
         factors.append(r)
     # A_l Q_l = Q_{l+1} R_l and C_{l+1} = R_l C_l, with Q_L C_L = U S^{1/2} up to the sign of each column.
-    triangular = np.diag(np.exp(svd.log_s / 2))
+    triangular = np.diag(np.exp(logs / 2))
     levels = [_finite(frames[-1] @ triangular, len(chain))]
     for l in range(len(chain) - 1, -1, -1):
         triangular = np.linalg.solve(factors[l], triangular)

@@ -49,8 +49,8 @@ def same_computation(value: Pair | FloatPair) -> Verdict:
     if isinstance(value, Pair):
         return equivalent(value)
     net = value.source
-    x = net.entry @ np.array([[0.3, -1.0]])
-    y = value.entry @ np.array([[0.3, -1.0]])
+    z = np.linspace(-1.0, 0.7, 2 * net.entry.shape[1]).reshape(-1, 2)
+    x, y = net.entry @ z, value.entry @ z
     for l, a in enumerate(net.mixers):
         x = a @ x + (net.writes or ())[l] @ np.tanh((net.reads or ())[l] @ x)
         y = y + value.writes[l] @ np.tanh(value.reads[l] @ y)
@@ -67,6 +67,12 @@ def float_pair(sites: int) -> FloatPair:
     net = chain_of(network([HALF] * sites, seed=5, ends="free")).floating()
     form = identity_form(net)
     return FloatPair(net, form.reads or (), form.writes or (), form.entry, form.readout)
+
+
+def _basis_changes_in_floats(level: Level) -> Iterator[Case]:
+    yield Case("exact, A(1/2) 48 times", pair(network([HALF] * 48), "identity", "identity"))
+    yield Case("float64, A(1/2) 3 times", float_pair(3))
+    yield Case("float64, A(1/2) 48 times", float_pair(48))
 
 
 def _basis_changes(seed: int) -> Case:
@@ -89,15 +95,9 @@ G09 = Claim(
     method="property test",
     hypotheses=("static invertible mixers", "free signed reads, writes and head"),
     literal=Check(
-        "The rewritten network computes the same: exactly, and in float64 to 1e-6, over 3 and 60 sites of A(1/2).",
+        "The rewritten network computes the same: exactly, and in float64 to 1e-6, over 3 and 48 sites of A(1/2).",
         same_computation,
-        fixed(
-            Case(
-                "exact, A(1/2) 48 times", pair(network([mean_gate(3, Fraction(1, 2))] * 48), "identity", "identity")
-            ),
-            Case("float64, A(1/2) 3 times", float_pair(3)),
-            Case("float64, A(1/2) 60 times", float_pair(60)),
-        ),
+        _basis_changes_in_floats,
         Case("I put for J, nothing else changed", _identity_put()),
     ),
     repair=Repair(
@@ -110,7 +110,7 @@ G09 = Claim(
         ),
         hypothesis="exact arithmetic: nothing is said of norms, precision or training",
     ),
-    note="cond(P_l) is 2^l here: the pure iHC is the same function, yet in float64 nothing of it is left at depth 60.",
+    note="cond(P_l) is 2^l here: the pure iHC is the same function, yet at depth 48 float64 loses it.",
 )
 
 
@@ -229,9 +229,7 @@ def _product(mixers: Sequence[flint.fmpq_mat]) -> flint.fmpq_mat:
 def _spread(a: flint.fmpq_mat) -> Fraction:
     """tau(A) = max over rows of half their l1 distance (Dobrushin)."""
     rows = [[exact.fraction(x) for x in line] for line in a.tolist()]
-    return max(
-        sum((abs(x - y) for x, y in zip(rows[i], rows[k])), Fraction(0)) / 2 for i in range(n) for k in range(n)
-    )
+    return max(sum((abs(x - y) for x, y in zip(one, other)), Fraction(0)) / 2 for one in rows for other in rows)
 
 
 def collapses(value: Product) -> Verdict:
@@ -291,7 +289,7 @@ G12 = Claim(
     id="G12",
     document="G",
     section="3",
-    statement="With depth, products of doubly stochastic mixers collapse to low dimension (forgetting, homogenisation).",
+    statement="With depth, products of doubly stochastic mixers collapse to low dimension (forgetting, mixing).",
     kind="qualitative",
     method="exact certificate",
     hypotheses=("doubly stochastic mixers",),

@@ -1,9 +1,9 @@
 """Identities of matrices of any size, proved by rewriting, with the hypotheses that were needed.
 
-An expression is a sum of words; a word is a scalar times a product of matrix symbols of symbolic shape (n, n), (n, d),
-..., which do not commute.  A rule replaces a product standing somewhere in a word.  *Every* rule carries the hypothesis
-that allows it, so what a proof assumed is what it used.  An inverse is a symbol of its own for that reason: sympy would
-cancel ``P P^{-1}`` without asking whether P is invertible.
+An expression is a sum of words; a word is a scalar times a product of matrix symbols of symbolic shape (n, n), (n,
+d), ..., which do not commute.  A rule replaces a product standing somewhere in a word.  *Every* rule carries the
+hypothesis that allows it, so what a proof assumed is what it used.  An inverse is a symbol of its own for that
+reason: sympy would cancel ``P P^{-1}`` without asking whether P is invertible.
 """
 
 from __future__ import annotations

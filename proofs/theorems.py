@@ -16,14 +16,14 @@ all V_l have one dimension, the columns can be ordered so that ``A_l P_l = P_{l+
 
 *Proof.*  By induction on l, keep a basis of every level up to l, ordered by birth, such that each vector of level l
 comes from its birth level by the maps.  Start with any basis of V_0, all born at 0.  Take the vectors b_1, b_2, .. of
-level l in their order.  If ``A_l b_k = sum x_i A_l b_i`` over elders i < k that survived, replace b_k *at every level m
-since its birth* by ``b_k(m) - sum x_i b_i(m)``: the elders are there at all these levels; each of these levels keeps a
-basis, since the change is unit triangular; the equations between these levels hold for both vectors, hence for the
-difference; and no equation leads into the birth level, since b_k is nobody's image there.  Now ``A_l b_k = 0``: it
-dies.  The images of the survivors are independent; complete them to a basis of V_{l+1} by newborn vectors, younger than
-all.  If every dimension is n, site l has n - rank A_l deaths and as many births: give each newborn the place of a dead
-vector, and E_l is diagonal.  (P_0 cannot be I in general: for n = 2 and A_0 the average J, E_0 = I would make P_1 = J
-singular.)  []
+level l in their order.  If ``A_l b_k = sum x_i A_l b_i`` over elders i < k that survived, replace b_k *at every
+level m since its birth* by ``b_k(m) - sum x_i b_i(m)``: the elders are there at all these levels; each of these
+levels keeps a basis, since the change is unit triangular; the equations between these levels hold for both vectors,
+hence for the difference; and no equation leads into the birth level, since b_k is nobody's image there.  Now ``A_l
+b_k = 0``: it dies.  The images of the survivors are independent; complete them to a basis of V_{l+1} by newborn
+vectors, younger than all.  If every dimension is n, site l has n - rank A_l deaths and as many births: give each
+newborn the place of a dead vector, and E_l is diagonal.  (P_0 cannot be I in general: for n = 2 and A_0 the average
+J, E_0 = I would make P_1 = J singular.)  []
 """
 
 from __future__ import annotations
@@ -174,7 +174,8 @@ def theorem_two() -> Theorem:
 
 
 def theorem_three(*, token_dependent: bool = False) -> Theorem:
-    """A gated iHC with static gates is a norm-gated one: ``Q_l = s_l P_l``, gates ``c_l D_l``, ``s_{l+1} = s_l / c_l``.
+    """A gated iHC with static gates is a norm-gated one: ``Q_l = s_l P_l``, gates ``c_l D_l``, ``s_{l+1} = s_l /
+    c_l``.
 
     ``token_dependent``: gates g(x) that depend on the input, c_l = c(g_l(x)): the identities hold, but the writes of
     the converted network would have to depend on the input.  (A control.)

@@ -288,7 +288,8 @@ def _average_in_unit_basis() -> Bases:
 
 FREE = (
     "static mixers: the same A_l for every input and token",
-    "reads, writes and readout free (real numbers of any sign), or dynamic through controllers that are converted too",
+    "reads, writes and readout free (real numbers of any sign), or dynamic through controllers that are converted "
+    "too",
     "entry map free: Y_0 = P_0^{-1} X_0",
     "any branches, of the whole sequence; one P_l for all tokens; no norm of single streams; no site used twice",
 )
@@ -300,8 +301,8 @@ CLAIMS = (
         section="Theorem 1",
         statement=(
             r"A network with invertible mixers equals a pure iHC of the same depth and width, end to end: with "
-            r"$P_{l+1} = A_l P_l$ and $X_l = P_l Y_l$ the carry is $I$, reads are $p_l P_l$, writes $P_{l+1}^{-1} r_l$, "
-            r"entry $P_0^{-1} e$, readout $c\,P_L$. Proved for symbolic $n$, $d$ and $L$."
+            r"$P_{l+1} = A_l P_l$ and $X_l = P_l Y_l$ the carry is $I$, reads are $p_l P_l$, writes $P_{l+1}^{-1} "
+            r"r_l$, entry $P_0^{-1} e$, readout $c\,P_L$. Proved for symbolic $n$, $d$ and $L$."
         ),
         hypotheses=(*FREE, "every A_l is square and invertible"),
         kind="theorem",
@@ -319,9 +320,9 @@ CLAIMS = (
         document="ours",
         section="Theorem 2, the induction",
         statement=(
-            r"Whatever the diagonal $D_l$: if $A_l P_l = P_{l+1} D_l$ with every $P_l$ invertible, the network equals "
-            r"the gated iHC with carry $D_l$, end to end. Proved for symbolic $n$, $d$ and $L$; that such bases exist "
-            r"is TH4."
+            r"Whatever the diagonal $D_l$: if $A_l P_l = P_{l+1} D_l$ with every $P_l$ invertible, the network "
+            r"equals the gated iHC with carry $D_l$, end to end. Proved for symbolic $n$, $d$ and $L$; that such "
+            r"bases exist is TH4."
         ),
         hypotheses=FREE,
         kind="theorem",
@@ -359,9 +360,9 @@ CLAIMS = (
         document="ours",
         section="Theorem 2, existence",
         statement=(
-            r"Every chain of linear maps over a field has bases $P_l$ with $A_l P_l = P_{l+1} E_l$, where $E_l$ sends "
-            r"each basis vector to a basis vector or to 0, and no two to the same one; with equal dimensions $E_l$ is "
-            r"diagonal, 0 or 1. (Paper proof: the elder rule, in the module proofs/theorems.py.)"
+            r"Every chain of linear maps over a field has bases $P_l$ with $A_l P_l = P_{l+1} E_l$, where $E_l$ "
+            r"sends each basis vector to a basis vector or to 0, and no two to the same one; with equal dimensions "
+            r"$E_l$ is diagonal, 0 or 1. (Paper proof: the elder rule, in the module proofs/theorems.py.)"
         ),
         hypotheses=("linear maps over a field; dimensions may change",),
         kind="theorem",
@@ -378,14 +379,15 @@ CLAIMS = (
         document="ours",
         section="Theorem 1, instances",
         statement=(
-            r"Theorem 1 over the rationals: doubly stochastic invertible chains and their identity forms have the same "
-            r"depth kernel and the same outputs, exactly."
+            r"Theorem 1 over the rationals: doubly stochastic invertible chains and their identity forms have the "
+            r"same depth kernel and the same outputs, exactly."
         ),
         hypotheses=(*FREE, "every A_l is square and invertible"),
         kind="theorem",
         method="property test",
         literal=Check(
-            "Rational networks with generic reads and writes: equation, depth kernel, one run with quadratic branches.",
+            "Rational networks with generic reads and writes: equation, depth kernel, one run with quadratic "
+            "branches.",
             same_network,
             _invertible_cases,
             Case("a singular mixer carried by I", _without_reset()),
@@ -433,8 +435,9 @@ CLAIMS = (
         section="dynamic reads, writes, head",
         statement=(
             r"Controllers $W\,\mathrm{vec}(X) / \sqrt{\Vert X \Vert_F^2/(nd) + \varepsilon}$ convert exactly: with "
-            r"$W' = W (P_l \otimes I_d)$ and a triangular $T_l$, $T_l^T T_l = P_l^T P_l$, they see the same projection "
-            r"and the same norm, $\Vert T_l Y_l \Vert_F = \Vert X_l \Vert_F$. Proved for symbolic $n$, $d$."
+            r"$W' = W (P_l \otimes I_d)$ and a triangular $T_l$, $T_l^T T_l = P_l^T P_l$, they see the same "
+            r"projection and the same norm, $\Vert T_l Y_l \Vert_F = \Vert X_l \Vert_F$. Proved for symbolic $n$, "
+            r"$d$."
         ),
         hypotheses=("one norm for the whole state (not one per stream)", "the same P_l for read, write and RMS"),
         kind="theorem",

@@ -5,7 +5,7 @@ forwards give ``Phi(l, 0) = Q_l T_l`` with ``T_l = R_{l-1} .. R_0`` kept as ``ex
 of norm 1.  The steps sort the rows by size (dominant directions first), so T_l is strongly graded and U_l is not, and
 one-sided Jacobi on the rows, with the scales as logarithms throughout, finds every singular value to high relative
 accuracy (Demmel and Veselic, SIAM J. Matrix Anal. Appl. 13 (1992); Stewart, ETNA 5 (1997)).  The rows it ends with
-are the right singular vectors.
+are the right singular vectors.  At a singular site R is a row echelon form, so that what died has the last rows.
 
 Cost O(B L n^3), 0.7 ms for all levels of a chain of 120 sites in a batch of 1000, n = 4.
 """
@@ -42,7 +42,8 @@ def running_log_singular_values(mixers: Sequence[Floats] | Floats) -> Floats:
 def log_singular_pairs(mixers: Sequence[Floats] | Floats) -> tuple[Floats, Floats]:
     """log sigma_i (n,), decreasing, of ``A_{L-1} .. A_0`` and its right singular vectors, the columns of V (n, n).
 
-    Shape (L, n, n); errors as in :func:`running_log_singular_values`.  Cost O(L n^3).
+    Shape (L, n, n); vectors of singular value zero mean nothing.  Errors as in :func:`running_log_singular_values`.
+    Cost O(L n^3).
     """
     rows, scales = _triangular_products(_maps(mixers)[0][:1])
     logs, vectors = _jacobi(rows[:, -1], scales[:, -1])
@@ -82,14 +83,29 @@ def _triangular_products(maps: Floats) -> tuple[Floats, Floats]:
     rows, scales = np.empty((batch, sites + 1, n, n)), np.zeros((batch, sites + 1, n))
     rows[:, 0] = np.eye(n)
     for l in range(sites):
-        frame, r = frames.orthonormal(maps[:, l] @ frame)
-        pivots = np.diagonal(r, axis1=-2, axis2=-1)
-        dead = singular[:, l, None] & (pivots <= 16 * tiny[:, l, None])
-        if dead.any():
-            r = np.where(dead[:, :, None], 0.0, r)  # the row of T is zero, so its column of Q does not matter
+        images = maps[:, l] @ frame
+        frame, r = frames.orthonormal(images)
+        for b in np.flatnonzero(singular[:, l]):
+            frame[b], r[b] = _echelon(images[b], 16 * float(tiny[b, l]))
         rows[:, l + 1], scales[:, l + 1] = _grown(r, rows[:, l], scales[:, l])
         scales[:, l + 1] += np.log(np.where(sizes[:, l, 0] > 0, sizes[:, l, 0], 1.0))
     return rows, scales
+
+
+def _echelon(x: Floats, tiny: float) -> tuple[Floats, Floats]:
+    """``x = Q R``, Q orthogonal, R a row echelon form: a column within ``tiny`` of those before it gets no row."""
+    n = len(x)
+    kept, r = np.zeros((n, 0)), np.zeros((n, n))
+    for j in range(n):
+        rest = x[:, j]
+        for _ in range(2):
+            rest = rest - kept @ (kept.T @ rest)
+        norm = float(np.linalg.norm(rest))
+        if norm > tiny:
+            kept = np.hstack([kept, rest[:, None] / norm])
+            r[kept.shape[1] - 1, j:] = kept[:, -1] @ x[:, j:]
+    q = np.linalg.qr(kept, mode="complete")[0]
+    return np.hstack([kept, q[:, kept.shape[1] :]]), r
 
 
 def _grown(r: Floats, rows: Floats, scales: Floats) -> tuple[Floats, Floats]:

@@ -101,6 +101,19 @@ def test_zero_maps_in_a_batch():
         assert np.isneginf(logs[b, -1, rank:]).all()
 
 
+@pytest.mark.parametrize("lines", [[[1, 1, 0], [0, 0, 1], [0, 0, 1]], [[0, 2, 1], [0, 4, 2], [0, 0, 0]]])
+def test_column_that_depends_on_earlier_ones(lines):
+    """What comes after it keeps its whole size, at this site and through the next ones."""
+    mixers = np.array([lines, [[1, 2, 0], [0, 1, 1], [1, 0, 3]], [[0, 1, 0], [1, 0, 1], [1, 1, 1]]], dtype=float)
+    logs, product = running_log_singular_values(mixers), np.eye(3)
+    for level, a in enumerate(mixers, start=1):
+        product = a @ product
+        sigma = np.linalg.svd(product, compute_uv=False)
+        rank = np.linalg.matrix_rank(product)
+        assert np.exp(logs[level, :rank]) == pytest.approx(sigma[:rank], rel=1e-13)
+        assert np.isneginf(logs[level, rank:]).all()
+
+
 def test_batch_equals_single():
     mixers = np.random.default_rng(2).normal(size=(15, 20, 4, 4))
     batch = running_log_singular_values(mixers)
@@ -133,7 +146,8 @@ def test_bad_input(mixers, message):
     [
         ("slope = np.where(live, slope, 0.0)", "slope = np.where(live, 0 * slope, 0.0)"),
         ("+ scales[:, None, :]", "+ 0 * scales[:, None, :]"),
-        ("(pivots <= 16 * tiny[:, l, None])", "(pivots < 0)"),
+        ("16 * float(tiny[b, l])", "-1.0"),
+        ("r[kept.shape[1] - 1, j:]", "r[j, j:]"),
     ],
 )
 def test_mutants_die(old, new):
@@ -141,6 +155,7 @@ def test_mutants_die(old, new):
     doubly = sinkhorn_chains(n=4, sites=160, chains=8, seed=0)
     singular = np.random.default_rng(1).normal(size=(9, 3, 3))
     singular[4] = np.outer(singular[4, 0], singular[4, 1])
+    singular[0] = [[1, 1, 0], [0, 0, 1], [0, 0, 1]]
 
     def differs(mixers):
         return not np.allclose(module.running_log_singular_values(mixers), running_log_singular_values(mixers))

@@ -9,9 +9,7 @@ with
 makes ``Q_l C_l`` covariant: each of its columns is mapped to a multiple of the same column one level later
 (covariant Lyapunov vectors; Ginelli et al., Phys. Rev. Lett. 99 (2007)).
 
-The entry c_ij (i < j) is free by one number a pair.  With ``rho(l) = prod_{k<l} R_jj / R_ii`` it is
-``(K + S(l)) / rho(l)``, so it is pinned to zero where rho is smallest and solved backwards before that level and
-forwards after it.
+The entry c_ij (i < j) follows the recurrence of ``recurrence``, and is pinned to zero at its weakest level.
 
 Shapes: (B, L, m, m) for maps, (B, L+1, m, m) for frames.  Cost O(B L m^3).
 """
@@ -21,6 +19,7 @@ from __future__ import annotations
 import numpy as np
 
 from streamgauge.theory.exact import Floats
+from streamgauge.theory.recurrence import solved
 
 MANY = 12
 """From this many matrices on, vectorised Gram-Schmidt beats one LAPACK call a matrix."""
@@ -107,13 +106,7 @@ def _solve_many(elder: Floats, own: Floats, forcing: Floats, pin: np.ndarray) ->
 
 def _solve_one(elder: Floats, own: Floats, forcing: Floats, pin: np.ndarray) -> Floats:
     """The same for one chain, on Python floats: array calls on one number would cost ten times as much."""
-    e, o, f, at = elder[0].tolist(), own[0].tolist(), forcing[0].tolist(), int(pin[0])
-    x = [0.0] * (len(e) + 1)
-    for l in range(at - 1, -1, -1):
-        x[l] = (o[l] * x[l + 1] - f[l]) / e[l]
-    for l in range(at, len(e)):
-        x[l + 1] = (e[l] * x[l] + f[l]) / o[l]
-    return np.array([x])
+    return np.array([solved(elder[0].tolist(), own[0].tolist(), forcing[0].tolist(), int(pin[0]), 0.0)])
 
 
 def complements(normals: Floats) -> Floats:

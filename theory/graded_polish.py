@@ -4,20 +4,19 @@ Rounding grows along a chain, and a death makes it visible: the image of a dying
 grown.  With ``N_l = P_{l+1}^{-1} (A_l P_l - P_{l+1} D_l)`` and P_l replaced by ``P_l (I + X_l)`` the first-order
 equations are one scalar recurrence a pair i != j,
 
-    g_i(l) x_ij(l) - g_j(l) x_ij(l+1) = - N_ij(l),
+    g_i(l) x_ij(l) + N_ij(l) = g_j(l) x_ij(l+1),
 
-solved from the end that fixes it: where j dies and i lives on, or where i is born and j lives already (the smaller
-discrepancy where both do); a free one is zero where ``prod g_j / g_i`` is smallest.  The diagonal of N corrects the
-gates that are not zero.  Cost O(L n^3).
+solved (``recurrence``) from the end that fixes it: where j dies and i lives on, or where i is born and j lives
+already (the smaller discrepancy where both do); a free one is zero where ``prod g_j / g_i`` is smallest.  The
+diagonal of N corrects the gates that are not zero.  Cost O(L n^3).
 """
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
 from streamgauge.theory.exact import Floats
+from streamgauge.theory.recurrence import solved, weakest_level
 
 ENOUGH = 2.0**-49
 """A residual below this, relative to the largest map, is round-off."""
@@ -38,7 +37,7 @@ def polish(maps: Floats, gauge: Floats, gates: Floats, fixed: int) -> None:
             return
         change = np.where(gates > 0, np.diagonal(gap, axis1=-2, axis2=-1), 0.0)
         change[:, :fixed] = 0.0
-        x = _solved(gates, gap, fixed)
+        x = _correction(gates, gap, fixed)
         better, gates_better = gauge + gauge @ x, gates + change
         gap = _gap(maps, better, gates_better)
         after = np.abs(gap).max()
@@ -51,19 +50,19 @@ def _gap(maps: Floats, gauge: Floats, gates: Floats) -> Floats:
     return maps @ gauge[:-1] - gauge[1:] * gates[:, None, :]
 
 
-def _solved(gates: Floats, gap: Floats, fixed: int) -> Floats:
-    """x (L+1, n, n) with ``g_i x_ij(l) - g_j x_ij(l+1) = -gap_ij(l)``; zero on the diagonal and in fixed columns."""
+def _correction(gates: Floats, gap: Floats, fixed: int) -> Floats:
+    """x (L+1, n, n) with ``g_i x_ij(l) + gap_ij(l) = g_j x_ij(l+1)``; zero on the diagonal and in fixed columns."""
     sites, n = gates.shape
     x = np.zeros((sites + 1, n, n))
     lists = gates.T.tolist()
     for j in range(fixed, n):
         for i in range(n):
             if i != j:
-                x[:, i, j] = _pair(lists[i], lists[j], (-gap[:, i, j]).tolist())
+                x[:, i, j] = _pair(lists[i], lists[j], gap[:, i, j].tolist())
     return x
 
 
-def _pair(other: list[float], own: list[float], right: list[float]) -> list[float]:
+def _pair(other: list[float], own: list[float], forcing: list[float]) -> list[float]:
     """One recurrence, window by window: a window ends where either gate is zero."""
     sites = len(own)
     x = [0.0] * (sites + 1)
@@ -74,39 +73,17 @@ def _pair(other: list[float], own: list[float], right: list[float]) -> list[floa
         # levels start .. end; before it, own gate alone fixes x(start); after it, the other's alone fixes x(end)
         begun = start > 0 and own[start - 1] != 0
         ended = end < sites and other[end] != 0
-        first = -right[start - 1] / own[start - 1] if begun else 0.0
-        last = right[end] / other[end] if ended else 0.0
+        first = forcing[start - 1] / own[start - 1] if begun else 0.0
+        last = -forcing[end] / other[end] if ended else 0.0
+        window = other[start:end], own[start:end], forcing[start:end]
         if ended:
-            x[start : end + 1] = _from(end, last, start, end, other, own, right)
+            found = solved(*window, end - start, last)
             if begun:
-                forward = _from(start, first, start, end, other, own, right)
-                if abs(forward[-1] - last) * other[end] < abs(x[start] - first) * own[start - 1]:
-                    x[start : end + 1] = forward
+                forward = solved(*window, 0, first)
+                if abs(forward[-1] - last) * other[end] < abs(found[0] - first) * own[start - 1]:
+                    found = forward
         else:
-            pin = start if begun else _least(start, end, other, own)
-            x[start : end + 1] = _from(pin, first, start, end, other, own, right)
+            found = solved(*window, 0 if begun else weakest_level(*window[:2]), first)
+        x[start : end + 1] = found
         start = end + 1
     return x
-
-
-def _from(
-    pin: int, value: float, start: int, end: int, other: list[float], own: list[float], right: list[float]
-) -> list[float]:
-    """x(start) .. x(end) from ``x(pin) = value``."""
-    out = [0.0] * (end - start + 1)
-    out[pin - start] = value
-    for l in range(pin - 1, start - 1, -1):
-        out[l - start] = (right[l] + own[l] * out[l + 1 - start]) / other[l]
-    for l in range(pin, end):
-        out[l + 1 - start] = (other[l] * out[l - start] - right[l]) / own[l]
-    return out
-
-
-def _least(start: int, end: int, other: list[float], own: list[float]) -> int:
-    """The level where ``prod own / other`` is smallest: the solution through zero there stays small."""
-    pin, ratio, least = start, 0.0, 0.0
-    for l in range(start, end):
-        ratio += math.log(own[l] / other[l])
-        if ratio < least:
-            pin, least = l + 1, ratio
-    return pin

@@ -5,8 +5,8 @@ of no size is a death: the slot is refilled by a newborn orthogonal to the survi
 of deaths must be n - rank A_l, known beforehand; otherwise :class:`HiddenDeath`.
 
 Columns: for the bar j = [b, d] find ``p_j = q_j + sum_i x_i q_i`` over its elders i with ``A_l p_j = R_jj p_j'``, and
-0 at l = d.  Row i is a first-order recurrence in x_i.  If i outlives j, x_i(d) is given by ``A_d p_j = 0`` and solved
-backwards.  Otherwise x_i is free by one number and is pinned to zero where ``prod R_jj / R_ii`` is smallest.
+0 at l = d.  Row i is the first-order ``recurrence`` in x_i.  If i outlives j, x_i(d) is given by ``A_d p_j = 0``.
+Otherwise x_i is free by one number and is pinned to zero where ``prod R_jj / R_ii`` is smallest.
 
 Backward frames choose the first basis and the newborns: Gram-Schmidt of ``A_l^T q``, with its own deaths, so that a
 direction that dies later enters as the kernel of ``A_l``.  Neighbours are exchanged when the later one grows faster
@@ -25,6 +25,8 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+from streamgauge.theory.recurrence import solved, weakest_level
 
 Vector = list[Any]
 Rows = Sequence[Sequence[Any]]
@@ -205,52 +207,21 @@ def _coefficients(own: int, lives: list[_Life], triangles: _Triangles, field: Fi
         if first > last:
             continue
         sites = range(first, min(last + 1, other.death))
-        pair = _Pair(other, life, first, last, [_forcing(other, life, l, lives, triangles, x) for l in sites])
+        forcing = [_forcing(other, life, l, lives, triangles, x) for l in sites]
+        elder, mine = ([triangles[l][bar.slot][bar.slot] for l in range(first, last)] for bar in (other, life))
         outlived = other.death > life.death
         if outlived:  # A_d p = 0 decides
-            x[i] = pair.solved(last, -pair.forcing[-1] / triangles[last][other.slot][other.slot], triangles, field)
+            pin, value = last - first, -forcing[-1] / triangles[last][other.slot][other.slot]
         else:
-            x[i] = pair.solved(pair.pin(triangles, field), 0 * field.one, triangles, field)
-        if other.birth > life.birth and abs(float(x[i][first])) > slack:
+            pin, value = weakest_level(elder, mine, field.log), 0 * field.one
+        found = solved(elder, mine, forcing, pin, value, field.clean)
+        if other.birth > life.birth and abs(float(found[0])) > slack:
             if outlived:
                 broken.add(first)
             else:
-                x[i] = pair.solved(first, 0 * field.one, triangles, field)
+                found = solved(elder, mine, forcing, 0, 0 * field.one, field.clean)
+        x[i] = dict(enumerate(found, start=first))
     return broken
-
-
-@dataclass(frozen=True)
-class _Pair:
-    """The recurrence ``R_ii x(l) + forcing(l) = R_jj x(l+1)`` of a bar i before a bar j, on levels first .. last."""
-
-    other: _Life
-    life: _Life
-    first: int
-    last: int
-    forcing: list[Any]
-
-    def solved(self, pin: int, value: Any, triangles: _Triangles, field: Field) -> dict[int, Any]:
-        """x with ``x(pin) = value``, backwards and forwards from there."""
-        i, j, start = self.other.slot, self.life.slot, self.first
-        x = {pin: field.clean(value)}
-        for l in range(pin - 1, start - 1, -1):
-            row = triangles[l]
-            x[l] = field.clean((row[j][j] * x[l + 1] - self.forcing[l - start]) / row[i][i])
-        for l in range(pin, self.last):
-            row = triangles[l]
-            x[l + 1] = field.clean((row[i][i] * x[l] + self.forcing[l - start]) / row[j][j])
-        return x
-
-    def pin(self, triangles: _Triangles, field: Field) -> int:
-        """The level where the ratio of the pivots, ``prod R_jj / R_ii``, is smallest."""
-        i, j = self.other.slot, self.life.slot
-        pin, ratio, least = self.first, 0.0, 0.0
-        for l in range(self.first, self.last):
-            row = triangles[l]
-            ratio += field.log(row[j][j]) - field.log(row[i][i])
-            if ratio < least:
-                pin, least = l + 1, ratio
-        return pin
 
 
 def _forcing(

@@ -10,7 +10,15 @@ import pytest
 from hypothesis import given, settings
 from mutated_module import mutated
 
-from streamgauge.theory import frames, graded_anchor, graded_batch, graded_deaths, graded_precise, graded_slots
+from streamgauge.theory import (
+    frames,
+    graded_anchor,
+    graded_batch,
+    graded_deaths,
+    graded_precise,
+    graded_slots,
+    recurrence,
+)
 from streamgauge.theory.chain import Chain
 from streamgauge.theory.errors import InputError
 from streamgauge.theory.form import NormGate
@@ -367,11 +375,11 @@ MUTANTS = {
         graded_deaths,
     ),
     "coefficients with the wrong sign": (
+        recurrence,
+        "(own[l] * x[l + 1] - ",
+        "(own[l] * x[l + 1] + ",
+        "solved",
         graded_slots,
-        "x[l] = field.clean((row[j][j] * x[l + 1] - ",
-        "x[l] = field.clean((row[j][j] * x[l + 1] + ",
-        "graded_slots",
-        graded_deaths,
     ),
 }
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -103,7 +103,8 @@ class Controller(nn.Module):
         if not self.dynamic:
             return self.base
         scale = self.scale.repeat_interleave(self.n)
-        return operations().coefficients(x, self.weight, scale, self.base, rms_eps=self.rms_eps, metric=metric)
+        z: Tensor = operations().coefficients(x, self.weight, scale, self.base, rms_eps=self.rms_eps, metric=metric)
+        return z
 
 
 class Site(nn.Module):
@@ -156,14 +157,15 @@ class Site(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         p, r = self.reads_writes(x)
         y = self.branch(operations().read(x, p))
+        carry: dict[str, Any] = {"mode": "identity"}
         if self.rule in ("hc", "mhc", "mean-gated"):
-            return operations().write(x, y, r, mode="full", mixer=self.carry())
-        if self.gates is None:
-            return operations().write(x, y, r, mode="identity")
-        mode = "norm" if self.rule == "norm-gated" else "diag"
-        return operations().write(
-            x, y, r, mode=mode, gates=self.gates, eps=self.norm_gate.eps, cap=self.norm_gate.cap
-        )
+            carry = {"mode": "full", "mixer": self.carry()}
+        elif self.rule == "norm-gated":
+            carry = {"mode": "norm", "gates": self.gates, "eps": self.norm_gate.eps, "cap": self.norm_gate.cap}
+        elif self.rule == "gated":
+            carry = {"mode": "diag", "gates": self.gates}
+        out: Tensor = operations().write(x, y, r, **carry)
+        return out
 
 
 class Head(nn.Module):
@@ -237,7 +239,8 @@ class HyperNetwork(nn.Module):
     def leave(self, state: Tensor) -> Tensor:
         """``c X_L``: (..., n, d) to (..., d), in the state's dtype."""
         if self.head is not None:
-            return operations().read(state, self.head(state))
+            out: Tensor = operations().read(state, self.head(state))
+            return out
         weight = 1.0 if self.config.readout == "sum" else 1.0 / self.config.streams
         wide = torch.promote_types(state.dtype, torch.float32)
         return (weight * state.to(wide).sum(-2)).to(state.dtype)

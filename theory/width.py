@@ -120,19 +120,20 @@ def depth_kernel(chain: Chain) -> Staircase:
     """
     if not chain.exact:
         raise InputError("chain: found float64 numbers, expected an exact chain (chain.rational() makes one)")
-    for name in ("reads", "writes", "entry"):
-        if getattr(chain, name) is None:
-            raise InputError(f"chain: found no {name}, expected reads, writes and an entry")
-    sites, width = len(chain), chain.entry.ncols()
-    outputs = [*(chain.reads or ()), *([] if chain.readout is None else [chain.readout])]
-    cols, rows, known = width + sites, [], []
-    carried = chain.entry
+    reads, writes, entry = chain.reads, chain.writes, chain.entry
+    if reads is None or writes is None or entry is None:
+        name = "reads" if reads is None else "writes" if writes is None else "entry"
+        raise InputError(f"chain: found no {name}, expected reads, writes and an entry")
+    sites = len(chain)
+    outputs = [*reads, *([] if chain.readout is None else [chain.readout])]
+    cols, rows, known = entry.ncols() + sites, [], []
+    carried = entry
     for t, out in enumerate(outputs):
         seen = out * carried
         rows += [[seen[i, j] if j < seen.ncols() else 0 for j in range(cols)] for i in range(seen.nrows())]
         known += [seen.ncols()] * seen.nrows()
         if t < sites:
-            carried = _beside(chain.mixers[t] * carried, (chain.writes or ())[t])
+            carried = _beside(chain.mixers[t] * carried, writes[t])
     return Staircase(flint.fmpq_mat(len(rows), cols, [x for row in rows for x in row]), tuple(known))
 
 

@@ -31,7 +31,7 @@ NETWORK = {
     "write without its factor": ("r = self.post_mult * torch", "r = torch"),
     "scale of the other group": ("self.scale.repeat_interleave(self.n)", "self.scale.repeat(self.n)"),
     "mean gate without J": ("(1 - self.gates) / self.n + self.gates * eye", "self.gates * eye"),
-    "norm gate without its norm": ('mode = "norm" if self.rule == "norm-gated" else "diag"', 'mode = "diag"'),
+    "norm gate without its norm": ('{"mode": "norm", ', '{"mode": "diag", '),
     "entry ignored": ("self.entry.to(wide)[:, None] *", "1 *"),
 }
 REFERENCE = {

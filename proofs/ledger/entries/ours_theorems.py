@@ -111,7 +111,7 @@ def _vectors(n: int, sites: int, seed: int) -> tuple[list[flint.fmpq_mat], list[
 
 def _network(mixers: tuple[flint.fmpq_mat, ...], n: int, seed: int) -> Network:
     reads, writes = _vectors(n, len(mixers), seed)
-    return Network(mixers, tuple(reads), tuple(writes), column(*range(1, n + 1)), row(*(2 * i - 3 for i in range(n))))
+    return Network(mixers, tuple(reads), tuple(writes), column(*range(1, n + 1)), row(*(3 * i - 4 for i in range(n))))
 
 
 def converted_pair(source: Network, form: NormalForm) -> Pair:

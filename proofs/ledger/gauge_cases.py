@@ -118,3 +118,30 @@ def reset_and_reuse() -> Network:
 def cyclic_family() -> tuple[flint.fmpq_mat, flint.fmpq_mat]:
     """Two doubly stochastic mixers that no static gauge makes diagonal together: I and half a cyclic shift."""
     return exact.identity(3), rational([["1/2", "1/2", 0], [0, "1/2", "1/2"], ["1/2", 0, "1/2"]])
+
+
+def copied_entry_kept(net: Network) -> Pair:
+    """A doubly stochastic network with copied entry, in a 0/1 form whose entry is still 1 (then P_0^{-1} 1 = 1).
+
+    A bar [0, L] in which 1 has a component takes the place of 1 minus all other columns of its level that were there
+    from the start: 1 is mapped to 1, the others to themselves or 0, so this is a bar again.
+    """
+    form = normal_form(chain_of(net), "binary")
+    start = form.gauge[0].solve(column(*[1] * net.entry.nrows()))
+    old = [bar for bar in form.bars if bar.birth == 0]
+    chosen = next(b.slot for b in old if b.death == len(net) and start[b.slot, 0] != 0)
+    gauge = []
+    for l, p in enumerate(form.gauge):
+        p = flint.fmpq_mat(p)
+        others = [bar.slot for bar in old if bar.death >= l and bar.slot != chosen]
+        for i in range(p.nrows()):
+            p[i, chosen] = 1 - sum((p[i, j] for j in others), flint.fmpq(0))
+        gauge.append(p)
+    converted = Network(
+        tuple(form.diagonal(l) for l in range(len(form))),
+        tuple(p * g for p, g in zip(net.reads, gauge)),
+        tuple(g.solve(r) for r, g in zip(net.writes, gauge[1:])),
+        gauge[0].solve(net.entry),
+        net.readout * gauge[-1],
+    )
+    return Pair(net, converted, "binary", same_entry=True)

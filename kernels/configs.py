@@ -1,0 +1,60 @@
+"""Launch shapes, by plain functions: no autotuning, so that two runs and two machines compute the same bits.
+
+A tile is ``tokens`` x (n padded to a power of two) x ``width``.  Nothing depends on the number of tokens, so that a
+token's result does not depend on the batch around it.  The interpreter pays about 50 us an operation whatever the
+tile, so there the tiles hold many tokens; :func:`device_tiles` gives the tiles of a device to a traffic count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+_forced: list[bool] = []
+
+
+@dataclass(frozen=True)
+class Tile:
+    """One program's share: ``tokens`` x ``width`` of every stream, on ``warps`` warps with ``stages`` loads ahead."""
+
+    tokens: int
+    width: int
+    warps: int = 4
+    stages: int = 2
+
+
+def padded(n: int) -> int:
+    """The least power of two that is at least n >= 1."""
+    return 1 << (n - 1).bit_length()
+
+
+@contextmanager
+def device_tiles() -> Iterator[None]:
+    """Inside, the interpreter too uses a device's tiles (slow; for counting bytes)."""
+    _forced.append(True)
+    try:
+        yield
+    finally:
+        _forced.pop()
+
+
+def _small(interpreted: bool) -> bool:
+    return interpreted and not _forced
+
+
+def stream_tile(n: int, d: int, *, interpreted: bool) -> Tile:
+    """Elementwise passes over all streams (read and write, forward and backward)."""
+    if _small(interpreted):
+        return Tile(16, 64)
+    # Registers: 4096 elements of state on 8 warps, and at most 128 products of the mixer's gradient a thread.
+    most = min(4096 // padded(n), 32768 // padded(n) ** 2)
+    width = min(padded(d), most, 1024)
+    return Tile(min(16, most // width), width, warps=8)
+
+
+def matrix_tile(n: int, *, interpreted: bool) -> Tile:
+    """Passes over one matrix (n, n) per token (Sinkhorn, activations); ``width`` is unused."""
+    if _small(interpreted):
+        return Tile(32, 1)
+    return Tile(max(1, 128 // padded(n) ** 2), 1)

@@ -27,9 +27,10 @@ from streamgauge.simulate import checkpoint
 from streamgauge.simulate.checkpoint import Checkpoint
 from streamgauge.simulate.config import ModelConfig, NormGateConfig
 from streamgauge.simulate.network import is_coefficient
-from streamgauge.simulate.stored import Floats, floats, put, static_mixers
+from streamgauge.simulate.stored import floats, put, static_mixers
 from streamgauge.theory.chain import Chain
 from streamgauge.theory.errors import InputError
+from streamgauge.theory.exact import Floats
 from streamgauge.theory.form import NormalForm, NormGate
 from streamgauge.theory.norm import norm_form
 from streamgauge.theory.normal_form import normal_form

@@ -21,7 +21,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from streamgauge.simulate import checkpoint
 from streamgauge.simulate.checkpoint import Checkpoint
@@ -32,12 +31,12 @@ from streamgauge.simulate.stored import acting_gates, carries, stored_levels
 from streamgauge.theory.chain import Chain
 from streamgauge.theory.conditioning import conditioning
 from streamgauge.theory.errors import InputError
+from streamgauge.theory.exact import Floats
 from streamgauge.theory.form import Bar
 from streamgauge.theory.normal_form import normal_form
 from streamgauge.theory.sinkhorn import eps_drift, marginal_errors, recipe_named
 from streamgauge.theory.spectrum import running_log_singular_values
 
-Floats = NDArray[np.float64]
 NO_GRADIENT = 1e-6
 LOG10 = float(np.log(10.0))
 

@@ -16,8 +16,9 @@ from typing import Any
 from streamgauge.simulate import checkpoint
 from streamgauge.simulate.config import ModelConfig
 from streamgauge.simulate.convert import gauged_weight
-from streamgauge.simulate.stored import Floats, carries, floats, inverse, put, stored_levels
+from streamgauge.simulate.stored import carries, floats, inverse, put, stored_levels
 from streamgauge.theory.errors import InputError
+from streamgauge.theory.exact import Floats
 
 
 def restore(converted: Path, destination: Path, *, force: bool = False) -> ModelConfig:

@@ -7,15 +7,14 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from streamgauge.simulate.config import ModelConfig
 from streamgauge.theory.errors import InputError
+from streamgauge.theory.exact import Floats
 from streamgauge.theory.form import NormGate
 from streamgauge.theory.gates import mean_preserving_gate, norm_factor
 from streamgauge.theory.sinkhorn import recipe_named, sinkhorn
 
-Floats = NDArray[np.float64]
 Tensors = Mapping[str, Any]
 
 

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from streamgauge.theory.exact import Floats
+from streamgauge.theory.sinkhorn import marginal_errors
 
 EXACT = 32 * float(np.finfo(float).eps)
 """Rows that sum to one within this count as exact: the anchor is then one constant at every level."""
@@ -48,12 +49,11 @@ class Anchor:
         return Anchor(**{f.name: getattr(self, f.name)[chains] for f in fields(self)})
 
 
-def marginal_errors(maps: Floats) -> tuple[Floats, Floats]:
-    """max |row sum - 1| and max |column sum - 1| over the sites of every chain: maps (B, L, n, n) -> (B,), (B,)."""
+def worst_marginals(maps: Floats) -> tuple[Floats, Floats]:
+    """The largest ``marginal_errors`` over the sites of every chain: maps (B, L, n, n) -> (B,), (B,)."""
     with np.errstate(over="ignore"):
-        rows = np.abs(maps.sum(axis=-1) - 1.0).max(axis=(1, 2), initial=0.0)
-        columns = np.abs(maps.sum(axis=-2) - 1.0).max(axis=(1, 2), initial=0.0)
-    return rows, columns
+        rows, columns = marginal_errors(maps)
+    return rows.max(axis=1, initial=0.0), columns.max(axis=1, initial=0.0)
 
 
 def column_norms(rows: Floats, columns: Floats) -> np.ndarray:

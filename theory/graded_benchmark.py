@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from streamgauge.theory.exact import Floats
-from streamgauge.theory.graded_anchor import marginal_errors
+from streamgauge.theory.graded_anchor import worst_marginals
 from streamgauge.theory.graded_batch import GradedBatch, graded_batch
 from streamgauge.theory.spectrum import identity_log10_condition
 
@@ -89,7 +89,7 @@ def sinkhorn_figures(*, n: int, sites: int, chains: int, timed: int, seed: int) 
     for b in range(alone):
         graded_batch(mixers[b : b + 1])
     single_ms = 1e3 * (time.perf_counter() - started) / max(1, alone)
-    error = np.maximum(*marginal_errors(mixers))
+    error = np.maximum(*worst_marginals(mixers))
     gates = batch.gates.max(axis=(1, 2))
     tight = error <= 1e-13
     condition = _condition(batch)

@@ -28,7 +28,7 @@ from streamgauge.theory.chain import Chain
 from streamgauge.theory.errors import InputError
 from streamgauge.theory.exact import Floats
 from streamgauge.theory.form import Bar, NormalForm, RankLabel
-from streamgauge.theory.graded_anchor import SPREAD, choose_anchor, marginal_errors
+from streamgauge.theory.graded_anchor import SPREAD, choose_anchor, worst_marginals
 from streamgauge.theory.graded_slots import backward_frames, float_field
 from streamgauge.theory.interval import interval_basis
 
@@ -115,7 +115,7 @@ def _ends(chain: Chain, maps: Floats) -> _Ends | None:
     if stochastic:
         maps = np.array([exact.to_floats(a) for a in chain.mixers]).reshape(len(chain), n, n)
     vectors = [None if v is None else _leading(v).reshape(1, n) for v in (entry, readout)]
-    found, use = choose_anchor(maps[None], vectors[0], vectors[1], *marginal_errors(maps[None]))
+    found, use = choose_anchor(maps[None], vectors[0], vectors[1], *worst_marginals(maps[None]))
     if not use[0]:
         return None
     if found.ones[0] or (stochastic and entry is None):

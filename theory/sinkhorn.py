@@ -181,8 +181,8 @@ def _half_step(s: Floats, axis: int, recipe: Recipe, in_logs: bool) -> Floats:
 
 def marginal_errors(matrix: Floats) -> tuple[Floats, Floats]:
     """(max |row sum - 1|, max |column sum - 1|) of matrices (..., n, n), each of shape (...)."""
-    rows = np.abs(matrix.sum(axis=-1) - 1).max(axis=-1)
-    cols = np.abs(matrix.sum(axis=-2) - 1).max(axis=-1)
+    rows = np.abs(matrix.sum(axis=-1) - 1).max(axis=-1, initial=0.0)
+    cols = np.abs(matrix.sum(axis=-2) - 1).max(axis=-1, initial=0.0)
     return np.asarray(rows), np.asarray(cols)
 
 

@@ -64,7 +64,6 @@ def summary(made: Conversion, source: Path, destination: Path) -> dict[str, Any]
     """What ``convert --json`` says."""
     form = made.form
     gates = [float(g) for vector in form.gates for g in vector]
-    files = sorted(path for path in destination.iterdir() if path.is_file())
     return {
         "ok": True,
         "source": str(source),
@@ -80,8 +79,17 @@ def summary(made: Conversion, source: Path, destination: Path) -> dict[str, Any]
         "log2_state_growth": 0.0 if form.norm is None else float(-form.norm.log2_scales[-1]),
         "residual": float(form.residuals().max(initial=0.0)),
         "notes": list(made.form.conditioning.notes),
-        "files": {path.name: path.stat().st_size for path in files},
+        "files": _files(destination),
     }
+
+
+def _files(folder: Path) -> dict[str, int]:
+    """Name and size in bytes of every file of a checkpoint."""
+    return {path.name: path.stat().st_size for path in sorted(folder.iterdir())}
+
+
+def _files_row(files: dict[str, int]) -> tuple[str, str]:
+    return "files", ", ".join(f"{name} ({size / 1000:.0f} kB)" for name, size in files.items())
 
 
 def _rows(document: dict[str, Any]) -> list[tuple[str, str]]:
@@ -96,7 +104,7 @@ def _rows(document: dict[str, Any]) -> list[tuple[str, str]]:
         ("largest cond(P_l)", f"{document['cond_max']:.4g}"),
         ("log2 growth of the state", f"{document['log2_state_growth']:+.3g}"),
         ("largest |A P - P' D|", f"{document['residual']:.2g}"),
-        ("files", ", ".join(f"{name} ({size / 1000:.0f} kB)" for name, size in document["files"].items())),
+        _files_row(document["files"]),
     ]
 
 
@@ -105,9 +113,8 @@ def _restore(source: Path, destination: Path, force: bool, as_json: bool) -> Non
 
     with progress(f"restoring {source.name}"):
         restore(source, destination, force=force)
-    files = {path.name: path.stat().st_size for path in sorted(destination.iterdir())}
+    files = _files(destination)
     if as_json:
         emit_json({"ok": True, "source": str(source), "destination": str(destination), "files": files})
         return
-    rows = [("files", ", ".join(f"{name} ({size / 1000:.0f} kB)" for name, size in files.items()))]
-    stdout().print(table(f"{source} restored to {destination}", ("", ""), rows))
+    stdout().print(table(f"{source} restored to {destination}", ("", ""), [_files_row(files)]))

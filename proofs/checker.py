@@ -22,6 +22,9 @@ of rows.  ``digest`` is the SHA-256 of the rest with sorted keys and no spaces.
   what a source's logits make is taken as given (``streamgauge check`` runs Sinkhorn again).
   Every stated bound is computed again and may only be larger than what the data give.
 - ``rank``: an invertible minor with its inverse (rank >= k), a factorisation with inner dimension k (rank <= k).
+- ``nullstellensatz``: integer polynomials f_i, cofactors h_i and C != 0 with sum h_i f_i = C: no common zero over any
+  field whose characteristic does not divide C.  A polynomial is a list of terms [coefficient, exponents], exponents
+  strictly decreasing (lexicographic); no coefficient and no cofactor is zero, so that changing any breaks the sum.
 """
 
 from __future__ import annotations
@@ -44,6 +47,8 @@ MAX_DIGITS = 4300  # of one integer, as in Python itself
 MAX_VALUES = 300_000
 MAX_DENOMINATOR_BITS = 100_000  # of the common denominator of one matrix
 MAX_WORK = 400_000_000  # multiplications of 30-bit digits, about; --work raises it
+MAX_DEGREE = 1000  # of one variable
+MAX_VARIABLES = 64
 MAX_HEADER = 16 << 20  # bytes of a safetensors header or a config.json
 MIXER_LIMIT = Fraction(1, 10**12)  # backward error of A_l, relative to ||A_l||
 OTHER_LIMIT = Fraction(1, 10**9)  # the same for reads, writes, entry, readout, metric and controllers
@@ -537,9 +542,67 @@ def check_rank(ctx: Context) -> str:
     return f"the {rows} x {cols} matrix has rank {k} exactly"
 
 
+Poly = dict[tuple[int, ...], int]
+
+
+def polynomial(value: Any, place: str, variables: int) -> Poly:
+    """Terms [coefficient, exponents] in strictly decreasing order of the exponents; not the zero polynomial."""
+    out: Poly = {}
+    last: tuple[int, ...] | None = None
+    for i, term in enumerate(items(value, place)):
+        at = f"{place}[{i}]"
+        coefficient, given = items(term, at, 2)
+        powers = enumerate(items(given, f"{at}[1]", variables))
+        exponents = tuple(integer(e, f"{at}[1][{j}]", MAX_DEGREE) for j, e in powers)
+        p, q = number(coefficient, f"{at}[0]", False)
+        if not p or q != 1:
+            raise Refused(f"{at}[0]", "expected an integer that is not zero")
+        if last is not None and exponents >= last:
+            raise Refused(f"{at}[1]", "terms are not in strictly decreasing order")
+        out[exponents] = p
+        last = exponents
+    if not out:
+        raise Refused(place, "the zero polynomial")
+    return out
+
+
+def check_nullstellensatz(ctx: Context) -> str:
+    """sum h_i f_i = C by multiplying out; every h_i and f_i is used."""
+    data = fields(ctx.data, "", (*HEAD, "variables", "polynomials", "cofactors", "constant"))
+    choice(data["numbers"], "numbers", ("rational",))
+    names = items(data["variables"], "variables")
+    for i, name in enumerate(names):
+        if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]{0,15}", name) or name in names[:i]:
+            raise Refused(f"variables[{i}]", f"found {_kind(name)}, expected a new name of up to 16 letters")
+    if len(names) > MAX_VARIABLES:
+        raise Refused("variables", f"more than {MAX_VARIABLES}")
+    given = items(data["polynomials"], "polynomials")
+    factors = items(data["cofactors"], "cofactors", len(given))
+    p, q = number(data["constant"], "constant", False)
+    if p <= 0 or q != 1:
+        raise Refused("constant", "expected a positive integer")
+    left = {(0,) * len(names): -p}
+    for i, pair in enumerate(zip(given, factors)):
+        ctx.place = f"cofactors[{i}]"
+        f, h = polynomial(pair[0], f"polynomials[{i}]", len(names)), polynomial(pair[1], ctx.place, len(names))
+        a, b = (max(c.bit_length() for c in side.values()) // 30 + 1 for side in (f, h))
+        ctx.spend(len(f) * len(h) * (40 + 10 * len(names) + a * b))
+        for e, x in f.items():
+            for t, y in h.items():
+                power = tuple(map(int.__add__, e, t))
+                left[power] = left.get(power, 0) + x * y
+    for power, x in left.items():
+        if x:
+            monomial = " ".join(f"{v}^{e}" for v, e in zip(names, power) if e) or "1"
+            raise Refused("cofactors", f"sum h f - C has a term in {monomial[:80]}")
+    plural = "polynomials have no common zero"
+    return f"{len(given)} {plural} over any field whose characteristic does not divide {str(p)[:40]}"
+
+
 KINDS: dict[str, Callable[[Context], str]] = {
     **dict.fromkeys(("identity", "binary", "graded", "norm"), check_chain),
     "rank": check_rank,
+    "nullstellensatz": check_nullstellensatz,
 }
 
 

@@ -7,7 +7,7 @@ from fractions import Fraction
 from typing import Any
 
 import flint
-import sympy
+import sympy  # type: ignore[import-untyped]
 
 from streamgauge.proofs.ledger.mixers import (
     Mixed,

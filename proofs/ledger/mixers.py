@@ -175,7 +175,7 @@ def on_a_permutation(a: flint.fmpq_mat) -> bool:
 
 def entropy(p: Sequence[Any]) -> float:
     """- sum p log p in nats, of exact or float probabilities."""
-    return -sum(float(x) * math.log(float(x)) for x in map(exact_or_float, p) if x > 0)
+    return sum(float(x) * -math.log(float(x)) for x in map(exact_or_float, p) if x > 0)
 
 
 def exact_or_float(x: Any) -> Any:

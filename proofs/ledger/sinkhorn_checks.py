@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import sympy
+import sympy  # type: ignore[import-untyped]
 
 from streamgauge.proofs.ledger.tools import verdict
 from streamgauge.theory.exact import Floats

@@ -19,7 +19,7 @@ STREAMS, WIDTH, HIDDEN, OUTPUTS, SAMPLES = 4, 6, 12, 3, 64
 
 @dataclass(frozen=True)
 class Experiment:
-    """A training run: the mixers, their common factor, depth, schedule and seed; equal seeds differ in mixers alone."""
+    """A training run: mixers, their common factor, depth, schedule and seed; equal seeds differ in mixers alone."""
 
     mixers: Literal["doubly stochastic", "rotations", "identity", "free"]
     scale: float = 1.0

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import sympy
+import sympy  # type: ignore[import-untyped]
 
 from streamgauge.proofs.ledger.operations import Bench, dot, sweep
 from streamgauge.proofs.ledger.tools import Network, column, same_kernel, verdict

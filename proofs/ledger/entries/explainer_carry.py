@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from fractions import Fraction
 
 import flint
-import sympy
+import sympy  # type: ignore[import-untyped]
 
 from streamgauge.proofs.ledger.carry_checks import (
     BIRKHOFF,

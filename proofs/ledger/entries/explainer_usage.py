@@ -9,8 +9,8 @@ import flint
 import numpy as np
 
 from streamgauge.proofs.ledger.core import Case, Check, Claim, Repair
-from streamgauge.proofs.ledger.entries.explainer_normalisation import CODE
 from streamgauge.proofs.ledger.operations import hyper_site, residual_site
+from streamgauge.proofs.ledger.sinkhorn_checks import CODE
 from streamgauge.proofs.ledger.tools import Network, column, counted, fixed, row
 from streamgauge.proofs.ledger.usage_checks import (
     COUNTING,

@@ -220,8 +220,8 @@ CLAIMS = (
         hypotheses=("4 streams, width 6, tanh branches, gradient descent with momentum and a bound on the gradient",),
         note="Evidence by example at small scale: strong expansion does diverge, mild expansion trains as well or "
         "better. At scale: unconstrained HC beats the baseline (arXiv:2409.19606; 27B in the mHC paper's table 4, "
-        "with a loss spike that it survives), and sHC (2603.20896) and oHC (2609.02672) train without B_n. Expansion that "
-        "compounds with depth is a risk; necessity is refuted.",
+        "with a loss spike that it survives), and sHC (2603.20896) and oHC (2609.02672) train without B_n. Expansion "
+        "that compounds with depth is a risk; necessity is refuted.",
     ),
     Claim(
         "T09",

@@ -284,8 +284,8 @@ G37 = Claim(
         Case("n = 4", vector_gates(4, [[0, 1, Fraction(1, 2)], [1, 0, 1]])),
     ),
     note="By the essay's own Theorem 1 the fixed basis U is absorbed once: U diag(1, g) U^T is the gate (1, g), "
-    "which is the anchored gate that the essay recommends later. It works for gates that depend on the input too, since U "
-    "does not.",
+    "which is the anchored gate that the essay recommends later. It works for gates that depend on the input, "
+    "too: U does not.",
 )
 
 

@@ -1,4 +1,4 @@
-"""Predicates on Sinkhorn programs, limits and rates, with their own sweeps."""
+"""Predicates on Sinkhorn programs, limits and rates, with their own sweeps; the library's are not imported."""
 
 from __future__ import annotations
 
@@ -11,12 +11,9 @@ import sympy  # type: ignore[import-untyped]
 
 from streamgauge.proofs.ledger.tools import verdict
 from streamgauge.theory.exact import Floats
-from streamgauge.theory.sinkhorn import RECIPES, Recipe, sinkhorn_limit, sweeps
 from streamgauge.theory.verdict import Verdict
 
 EPS = 1e-6
-RELEASED = RECIPES["deepseek-v4"]
-NO_EPS = RECIPES["paper"]
 BENIGN = np.array([[8.0, 1, -1, 0], [7, 0, 1, -2], [0, 6, 1, -1], [1, 5, -2, 0]])
 POSITIVE = "K = exp(S) positive"
 CODE = "Released inference code of DeepSeek-V4 as ported in Hugging Face transformers (models/deepseek_v4)"
@@ -169,25 +166,22 @@ def kernel_of_temperature(tau: Any) -> Verdict:
 
 @dataclass(frozen=True)
 class Scaled:
-    """Logits s2 m + b as a function of s2."""
+    """Logits s2 m + b, and the proposed doubly stochastic scalings at s2 = 0 and s2 = 40."""
 
     dynamic: Floats
     bias: Floats
-
-    def limit(self, scale: float) -> Floats:
-        """The doubly stochastic scaling of exp(s2 m + b)."""
-        return sinkhorn_limit(scale * self.dynamic + self.bias, tolerance=1e-11, max_sweeps=3000).matrix
+    hot: Floats
+    cold: Floats
 
 
 def temperature_ends(value: Scaled) -> Verdict:
     """s2 = 0 gives the uniform matrix, and s2 = 40 a permutation matrix, within 1e-6."""
     n = len(value.dynamic)
-    cold, hot = value.limit(40.0), value.limit(0.0)
-    uniform = float(np.abs(hot - 1 / n).max())
-    permutation = float(np.abs(cold - np.round(cold)).max())
+    uniform = float(np.abs(value.hot - 1 / n).max())
+    permutation = float(np.abs(value.cold - np.round(value.cold)).max())
     reason = f"s2 = 0: {uniform:.3g} from uniform; s2 = 40: {permutation:.3g} from a permutation"
     return verdict(
-        max(uniform, permutation) <= 1e-6, reason, from_uniform=uniform, from_permutation=permutation, cold=cold
+        max(uniform, permutation) <= 1e-6, reason, from_uniform=uniform, from_permutation=permutation, cold=value.cold
     )
 
 
@@ -208,8 +202,8 @@ def temperature_faces(value: Scaled) -> Verdict:
             s = columns(rows(s, 0.0), 0.0)
         return s
 
-    hot = float(np.abs(value.limit(0.0) - scaled(np.exp(value.bias))).max())
-    cold = float(np.abs(value.limit(40.0) - scaled(np.exp(value.bias) * mask)).max())
+    hot = float(np.abs(value.hot - scaled(np.exp(value.bias))).max())
+    cold = float(np.abs(value.cold - scaled(np.exp(value.bias) * mask)).max())
     reason = f"{len(best)} optimal assignments; differences {hot:.3g} at s2 = 0, {cold:.3g} at s2 = 40"
     return verdict(max(hot, cold) <= 1e-6, reason, assignments=len(best), hot=hot, cold=cold)
 
@@ -229,13 +223,3 @@ def linear_rate(value: Errors) -> Verdict:
     reason = f"factor {measured:.5f} a sweep, sigma_2^2 = {rate:.5f}, error {value.errors[-1]:.3g}"
     ok = rate < 1 and abs(measured - rate) <= 0.05 * rate
     return verdict(ok, reason, measured=measured, rate=rate, last=value.errors[-1], sweeps=len(value.errors))
-
-
-def errors_of(z: Floats, recipe: Recipe, most: int, floor: float) -> Errors:
-    """The worse marginal error per sweep, until below ``floor``."""
-    found: list[float] = []
-    for s in sweeps(z, replace(recipe, iterations=most)):
-        found.append(float(max(np.abs(s.sum(axis=0) - 1).max(), np.abs(s.sum(axis=1) - 1).max())))
-        if found[-1] < floor and len(found) > 5:
-            break
-    return Errors(tuple(found), sinkhorn_limit(z, max_sweeps=5000).matrix)

@@ -177,7 +177,7 @@ def _mean_and(x: flint.fmpq_mat, y: flint.fmpq_mat, norm: bool, word: str) -> Ve
 
 
 def entropy_not_lower(value: tuple[flint.fmpq_mat, flint.fmpq_mat]) -> Verdict:
-    """p is a probability vector, A p is majorised by p (exactly), hence S(A p) >= S(p); the entropies too (1e-12)."""
+    """p is a probability vector, A p is majorised by p (exactly), so S(A p) >= S(p); equal only if reordered."""
     a, p = value
     before = sorted((exact.fraction(v) for v in p.entries()), reverse=True)
     after = sorted((exact.fraction(v) for v in (a * p).entries()), reverse=True)
@@ -188,7 +188,8 @@ def entropy_not_lower(value: tuple[flint.fmpq_mat, flint.fmpq_mat]) -> Verdict:
     )
     low, high = entropy(before), entropy(after)
     reason = f"S(p) = {low:.6g}, S(Ap) = {high:.6g}, majorised: {majorised}"
-    return verdict(majorised and high >= low - 1e-12, reason, before=low, after=high, image=a * p)
+    ok = majorised and (high > low if before != after else high == low)
+    return verdict(ok, reason, before=low, after=high, image=a * p)
 
 
 def entropy_bounded(value: tuple[flint.fmpq_mat, flint.fmpq_mat]) -> Verdict:

@@ -25,17 +25,15 @@ from streamgauge.proofs.ledger.carry_checks import (
     unit_sums,
 )
 from streamgauge.proofs.ledger.core import Case, Check, Claim, Level, Repair
+from streamgauge.proofs.ledger.mixer_cases import chains, decomposed, mixed_states
 from streamgauge.proofs.ledger.mixers import (
     COLUMNS_ONLY,
     HALF,
     ROWS_ONLY,
-    chains,
     closed_under_product,
     composite_norm_one,
-    decomposed,
     in_birkhoff,
     mean_kept,
-    mixed_states,
     permutation_mixture,
     rows_convex,
 )

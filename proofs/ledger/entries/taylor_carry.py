@@ -11,15 +11,13 @@ import flint
 import numpy as np
 
 from streamgauge.proofs.ledger.core import Case, Check, Claim, Level, Repair
+from streamgauge.proofs.ledger.mixer_cases import chains, mixed_states, random_state
 from streamgauge.proofs.ledger.mixers import (
     HALF,
     ROWS_ONLY,
-    chains,
     closed_under_product,
     mean_kept,
-    mixed_states,
     norm_not_raised,
-    random_state,
 )
 from streamgauge.proofs.ledger.taylor_checks import (
     Run,

@@ -9,15 +9,13 @@ import flint
 import numpy as np
 
 from streamgauge.proofs.ledger.core import Case, Check, Claim, Level, Repair
+from streamgauge.proofs.ledger.mixer_cases import decomposed, mixed_states, random_state
 from streamgauge.proofs.ledger.mixers import (
     COLUMNS_ONLY,
     HALF,
     ROWS_ONLY,
     Mixed,
-    decomposed,
-    mixed_states,
     permutation_mixture,
-    random_state,
 )
 from streamgauge.proofs.ledger.operations import hyper_site, residual_site
 from streamgauge.proofs.ledger.sinkhorn_checks import logits, softmax_start

@@ -199,14 +199,14 @@ class Floor:
 
 
 def _unaligned_floor(value: Floor) -> Verdict:
-    """The smallest error over eps = 2^-1 .. 2^-30 lies within a factor 30 of u^(1/(k+1)), and is not zero."""
+    """The smallest error over eps = 2^-1 .. 2^-30 lies within a factor 10 of u^(1/(k+1)), and is not zero."""
     k = value.deaths
     u = 2.0**-24
     errors = [max(_error(value, 2.0**-m, seed) for seed in range(6)) for m in range(1, 31)]
     least, wanted = min(errors), u ** (1 / (k + 1))
     reason = f"k = {k}: least error {least:.3g}, u^(1/{k + 1}) = {wanted:.3g}"
     return verdict(
-        wanted / 30 <= least <= 30 * wanted,
+        wanted / 10 <= least <= 10 * wanted,
         reason,
         least=least,
         order=wanted,
@@ -364,6 +364,6 @@ CLAIMS = (
             _floors,
             Case("aligned slots", Floor(2, aligned=True)),
         ),
-        hypotheses=("float32 streams and weights", "within a factor of 30"),
+        hypotheses=("float32 streams and weights", "within a factor of 10"),
     ),
 )

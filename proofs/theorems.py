@@ -61,7 +61,7 @@ EVIDENCE: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "property tests": ("TH7",),
         "networks": ("NET1", "NET6"),
     },
-    "controllers": {"symbolic": ("TH8",), "exact instances": (), "property tests": (), "networks": ("NET2", "NET9")},
+    "controllers": {"symbolic": ("TH8",), "exact instances": (), "property tests": (), "networks": ("NET2", "NET10")},
 }
 """Which claims of the ledger hold which kind of evidence for each theorem."""
 

@@ -379,7 +379,7 @@ CLAIMS = (
             Case("token-dependent gates under the norm gate", _gated_pair(NormGate(), token_dependent=True)),
         ),
         extra=("static gates",),
-        note="Token-dependent gates are not absorbed by the scales s_l, as TH3 says.",
+        note="Token-dependent gates are not absorbed by the scales $s_l$, as TH3 says.",
     ),
     _claim(
         "NET7",
@@ -393,7 +393,8 @@ CLAIMS = (
             Case("a holonomy other than I", _tied((MILD, CYCLE))),
         ),
         extra=("the product of the mixers around the loop is I",),
-        note="Otherwise P_L differs from P_0 and no change of basis fits both rounds: the converter refuses loops.",
+        note="Otherwise $P_L$ differs from $P_0$ and no change of basis fits both rounds: the converter refuses
+        loops.",
     ),
     _claim(
         "NET8",

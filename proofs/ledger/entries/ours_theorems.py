@@ -287,12 +287,14 @@ def _average_in_unit_basis() -> Bases:
 
 
 FREE = (
-    "static mixers: the same A_l for every input and token",
+    r"static mixers: the same $A_l$ for every input and token",
     "reads, writes and readout free (real numbers of any sign), or dynamic through controllers that are converted "
     "too",
-    "entry map free: Y_0 = P_0^{-1} X_0",
-    "any branches, of the whole sequence; one P_l for all tokens; no norm of single streams; no site used twice",
+    r"entry map free: $Y_0 = P_0^{-1} X_0$",
+    r"any branches, of the whole sequence; one $P_l$ for all tokens; no norm of single streams; no site used twice",
 )
+INVERTIBLE = r"every $A_l$ is square and invertible"
+STATIC_GATES = r"static gates"
 
 CLAIMS = (
     Claim(
@@ -304,7 +306,7 @@ CLAIMS = (
             r"$P_{l+1} = A_l P_l$ and $X_l = P_l Y_l$ the carry is $I$, reads are $p_l P_l$, writes $P_{l+1}^{-1} "
             r"r_l$, entry $P_0^{-1} e$, readout $c\,P_L$. Proved for symbolic $n$, $d$ and $L$."
         ),
-        hypotheses=(*FREE, "every A_l is square and invertible"),
+        hypotheses=(*FREE, INVERTIBLE),
         kind="theorem",
         method="symbolic",
         literal=Check(
@@ -343,7 +345,7 @@ CLAIMS = (
             r"$A_l Q_l = Q_{l+1} (c_l D_l)$, so the factor $c_l = \sqrt{n} / (\Vert g_l \Vert + \varepsilon)$ (or a "
             r"cap) moves into reads and writes. Proved for symbolic $n$, $d$ and $L$."
         ),
-        hypotheses=(*FREE, "static gates", "c_l is not 0: c(0) := 1 where every gate is 0"),
+        hypotheses=(*FREE, STATIC_GATES, r"$c_l \neq 0$, with $c(0) := 1$ where every gate is 0"),
         kind="theorem",
         method="symbolic",
         literal=Check(
@@ -382,7 +384,7 @@ CLAIMS = (
             r"Theorem 1 over the rationals: doubly stochastic invertible chains and their identity forms have the "
             r"same depth kernel and the same outputs, exactly."
         ),
-        hypotheses=(*FREE, "every A_l is square and invertible"),
+        hypotheses=(*FREE, INVERTIBLE),
         kind="theorem",
         method="property test",
         literal=Check(
@@ -419,7 +421,7 @@ CLAIMS = (
             r"Theorem 3 over the rationals, where $\sqrt{n/k}$ is rational: norm-gated forms of four-stream chains "
             r"with $k$ in $\{1, 4\}$ directions alive, and with none ($c(0) := 1$), are the same networks exactly."
         ),
-        hypotheses=(*FREE, "static gates"),
+        hypotheses=(*FREE, STATIC_GATES),
         kind="theorem",
         method="property test",
         literal=Check(
@@ -439,7 +441,7 @@ CLAIMS = (
             r"projection and the same norm, $\Vert T_l Y_l \Vert_F = \Vert X_l \Vert_F$. Proved for symbolic $n$, "
             r"$d$."
         ),
-        hypotheses=("one norm for the whole state (not one per stream)", "the same P_l for read, write and RMS"),
+        hypotheses=("one norm for the whole state (not one per stream)", r"the same $P_l$ for read, write and RMS"),
         kind="theorem",
         method="symbolic",
         literal=Check(

@@ -66,7 +66,7 @@ def write_report(document: Mapping[str, Any], folder: str | Path) -> list[Path]:
             _write(target / name, text)
     except OSError as error:
         raise InputError(f"{folder}: cannot be written ({error.strerror}), expected a writable folder") from None
-    return [*(target / name for name in pages), *(path for paths in certificates.values() for path in paths)]
+    return [*(target / name for name in pages), *sorted({path for paths in certificates.values() for path in paths})]
 
 
 def render(document: Mapping[str, Any], certificates: Mapping[str, Sequence[str]] | None = None) -> str:

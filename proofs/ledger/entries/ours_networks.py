@@ -393,8 +393,7 @@ CLAIMS = (
             Case("a holonomy other than I", _tied((MILD, CYCLE))),
         ),
         extra=("the product of the mixers around the loop is I",),
-        note="Otherwise $P_L$ differs from $P_0$ and no change of basis fits both rounds: the converter refuses
-        loops.",
+        note="Otherwise $P_L$ differs from $P_0$ and no change of basis fits both rounds: loops are refused.",
     ),
     _claim(
         "NET8",

@@ -46,6 +46,7 @@ MAX_DEPTH = 8
 MAX_DIGITS = 4300  # of one integer, as in Python itself
 MAX_VALUES = 300_000
 MAX_DENOMINATOR_BITS = 100_000  # of the common denominator of one matrix
+RATIONAL = re.compile(r"(?!-0$)(-?(?:0|[1-9][0-9]*))(?:/([1-9][0-9]*))?")  # lowest terms are checked apart
 MAX_WORK = 400_000_000  # multiplications of 30-bit digits, about; --work raises it
 MAX_DEGREE = 1000  # of one variable
 MAX_VARIABLES = 64
@@ -133,6 +134,7 @@ class Mat:
         )
 
     def transposed(self) -> Mat:
+        """Rows for columns."""
         return Mat([list(c) for c in zip(*self.rows)] or [[]] * self.cols, len(self.rows), self.den, self.ctx)
 
     def norm(self) -> Fraction:
@@ -152,6 +154,7 @@ class Mat:
         return 1 + max((x.bit_length() for row in self.rows for x in row), default=0) // 30
 
     def must_vanish(self, place: str, what: str) -> None:
+        """Refuse by the first entry that is not zero."""
         for i, row in enumerate(self.rows):
             for j, x in enumerate(row):
                 if x:
@@ -159,6 +162,7 @@ class Mat:
 
 
 def identity(n: int, ctx: Context) -> Mat:
+    """I of size n."""
     return Mat([[int(i == j) for j in range(n)] for i in range(n)], n, 1, ctx)
 
 
@@ -231,6 +235,7 @@ def _walk(value: Any, place: str, count: list[int]) -> None:
 
 
 def fields(value: Any, place: str, required: Iterable[str], optional: Iterable[str] = ()) -> dict[str, Any]:
+    """An object with all required fields and no others but the optional ones."""
     if not isinstance(value, dict):
         raise Refused(place, f"found {_kind(value)}, expected an object")
     needed, dot = tuple(required), f"{place}." if place else ""
@@ -244,6 +249,7 @@ def fields(value: Any, place: str, required: Iterable[str], optional: Iterable[s
 
 
 def items(value: Any, place: str, length: int | None = None) -> list[Any]:
+    """A list, of that length if one is given."""
     if not isinstance(value, list):
         raise Refused(place, f"found {_kind(value)}, expected a list")
     if length is not None and len(value) != length:
@@ -252,12 +258,14 @@ def items(value: Any, place: str, length: int | None = None) -> list[Any]:
 
 
 def integer(value: Any, place: str, top: int) -> int:
+    """An integer from 0 to ``top``."""
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= top:
         raise Refused(place, f"found {_kind(value)}, expected an integer from 0 to {top}")
     return value
 
 
 def choice(value: Any, place: str, allowed: Iterable[str]) -> str:
+    """One of the allowed words."""
     if not isinstance(value, str) or value not in allowed:
         raise Refused(place, f"found {_kind(value)}, expected one of {', '.join(allowed)}")
     return value
@@ -283,19 +291,18 @@ def number(value: Any, place: str, floats: bool) -> tuple[int, int]:
         if not math.isfinite(x) or x.hex() != value:
             raise Refused(place, f"found {value[:40]!r}, expected a finite float64 as float.hex() writes it")
         return x.as_integer_ratio()
-    top, slash, bottom = value.partition("/")
-    digits = (top[1:] if top[:1] == "-" else top, bottom if slash else "2")
-    for d in digits:
-        if len(d) > MAX_DIGITS:
-            raise Refused(place, f"integer of {len(d)} digits, more than {MAX_DIGITS}")
-    plain = all(d.isdigit() and (d == "0" or d[0] != "0") for d in digits) and top != "-0"
-    p, q = (int(top), int(bottom) if slash else 1) if plain else (0, 0)
-    if not plain or (slash and (q < 2 or math.gcd(p, q) != 1)):
+    for digits in value.lstrip("-").split("/"):
+        if len(digits) > MAX_DIGITS:
+            raise Refused(place, f"integer of {len(digits)} digits, more than {MAX_DIGITS}")
+    found = RATIONAL.fullmatch(value)
+    p, q = (int(found[1]), int(found[2] or 1)) if found else (0, 0)
+    if not found or (found[2] and (q < 2 or math.gcd(p, q) != 1)):
         raise Refused(place, f"found {value[:40]!r}, expected p or p/q in lowest terms")
     return p, q
 
 
 def matrix(value: Any, place: str, rows: int, cols: int, ctx: Context) -> Mat:
+    """A list of ``rows`` rows of ``cols`` numbers each."""
     grid = [items(row, f"{place}[{i}]", cols) for i, row in enumerate(items(value, place, rows))]
     pairs = [[number(x, f"{place}[{i}][{j}]", ctx.floats) for j, x in enumerate(row)] for i, row in enumerate(grid)]
     return from_pairs(pairs, cols, place, ctx)
@@ -634,6 +641,7 @@ class Tensors:
             raise Refused(f"{self.path.name} {name}", f"unreadable or missing ({error})") from None
 
     def floats(self, name: str, size: int | None = None) -> list[float]:
+        """All entries of a float tensor in order, as many as ``size`` if it is given; finite."""
         dtype, shape, raw = self.raw(name)
         letter, width = {"F64": ("d", 8), "F32": ("f", 4), "F16": ("e", 2), "BF16": ("H", 2)}.get(dtype, ("", 1))
         if not letter or len(raw) != math.prod(shape) * width or (size is not None and len(raw) != size * width):
@@ -671,6 +679,7 @@ def _config(folder: Path) -> dict[str, Any]:
 
 
 def sha256(path: Path) -> str:
+    """Of a file, in hexadecimal."""
     if not path.is_file():
         raise Refused(str(path), "not found or not a file")
     digest = hashlib.sha256()

@@ -14,6 +14,7 @@ import certificate_faults as faults
 import pytest
 from certificate_truth import is_true
 from checker_mutants import MUTANTS
+from mutated_module import mutated
 
 from streamgauge.proofs import checker
 
@@ -258,26 +259,18 @@ def corpus(documents):
     return good, bad
 
 
-def noticed(names, good, bad):
+def noticed(module, good, bad):
     """Whether something bad is accepted or refused for another reason, or something good is refused."""
-    check_text = names["check_text"]
-    if not all(check_text(text).accepted for text in good):
+    if not all(module.check_text(text).accepted for text in good):
         return True
-    return any(result.accepted or place not in result.reason for text, place in bad for result in [check_text(text)])
-
-
-def mutant(old, new):
-    source = CHECKER.read_text()
-    assert source.count(old) == 1, (source.count(old), old)
-    names = {"__name__": "checker_mutant"}
-    exec(compile(source.replace(old, new), "mutant", "exec"), names)
-    return names
+    results = ((module.check_text(text), place) for text, place in bad)
+    return any(result.accepted or place not in result.reason for result, place in results)
 
 
 def test_the_corpus_convicts_no_innocent(corpus):
-    assert not noticed(mutant("FORMAT_VERSION = 1", "FORMAT_VERSION = 1 "), *corpus)
+    assert not noticed(mutated(checker, "FORMAT_VERSION = 1", "FORMAT_VERSION = 1 "), *corpus)
 
 
 @pytest.mark.parametrize("name", MUTANTS)
 def test_mutants_are_noticed(corpus, name):
-    assert noticed(mutant(*MUTANTS[name]), *corpus)
+    assert noticed(mutated(checker, *MUTANTS[name]), *corpus)

@@ -8,7 +8,6 @@ _ENTRIES = "for i, row in enumerate(self.rows):\n            for j, x in enumera
 _WRITE = '_pair(ctx, site, place, "write", after, mixer)'
 _SLOTS = "for i, s in enumerate(row)}) < len(row):"
 _ONE = "low = high = Fraction(1)\n    if square:"
-_NORM = "max((sum(map(abs, row)) for row in self.rows)"
 _LAST = "    if rule and not ctx.floats:\n        _scale(ctx, given[-1]"
 _VERSION = 'isinstance(data.get("format_version"), bool)'
 
@@ -50,8 +49,9 @@ MUTANTS: dict[str, tuple[str, str]] = {
     "literals allowed": ('raise Refused(place or "certificate", value.why)', "pass"),
     "escapes allowed": ('r"[^\\x00-\\x7f]|\\\\"', 'r"[^\\x00-\\x7f]"'),
     "depth not limited": ("if depth > MAX_DEPTH:", "if False:"),
-    "digits not limited": ("if len(d) > MAX_DIGITS:", "if len(d) > 2 * MAX_DIGITS:"),
+    "digits not limited": ("if len(digits) > MAX_DIGITS:", "if len(digits) > 2 * MAX_DIGITS:"),
     "values not limited": ("if count[0] > MAX_VALUES:", "if False:"),
+    "zero may be negative": ("(?!-0$)", ""),
     "rationals in any terms": ("(q < 2 or math.gcd(p, q) != 1)", "q < 1"),
     "floats in any spelling": ("if not math.isfinite(x) or x.hex() != value:", "if not math.isfinite(x):"),
     "infinity is a float": ("if not math.isfinite(x) or x.hex() != value:", "if x.hex() != value:"),

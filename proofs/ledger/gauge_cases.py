@@ -15,6 +15,7 @@ from streamgauge.proofs.ledger.tools import Network, column, diagonal, rational,
 from streamgauge.theory import exact
 from streamgauge.theory.chain import Chain
 from streamgauge.theory.doubly import random_doubly_stochastic, uniform
+from streamgauge.theory.errors import InputError
 from streamgauge.theory.form import NormalForm
 from streamgauge.theory.normal_form import normal_form
 
@@ -56,8 +57,10 @@ def chain_of(net: Network) -> Chain:
 
 def network_of(form: NormalForm) -> Network:
     """The converted network of an exact square form that has reads, writes, entry and readout."""
+    if form.reads is None or form.writes is None or form.entry is None or form.readout is None:
+        raise InputError("network: found a form without reads, writes, entry or readout, expected all of them")
     carries = tuple(form.diagonal(l) for l in range(len(form)))
-    return Network(carries, tuple(form.reads or ()), tuple(form.writes or ()), form.entry, form.readout)
+    return Network(carries, tuple(form.reads), tuple(form.writes), form.entry, form.readout)
 
 
 def pair(net: Network, form: str, carry: str, **demands: Any) -> Pair:

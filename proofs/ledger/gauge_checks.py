@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 import flint
-import sympy
+import sympy  # type: ignore[import-untyped]
 
 from streamgauge.proofs.ledger.tools import (
     Network,

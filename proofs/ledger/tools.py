@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import flint
 import numpy as np
-import sympy
+import sympy  # type: ignore[import-untyped]
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis.strategies import SearchStrategy
 

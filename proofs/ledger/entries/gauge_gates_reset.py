@@ -84,7 +84,7 @@ def _drawn_gates(seed: int) -> Case:
     return Case(f"gates such as {', '.join(str(g) for g in gates[0])}", _gated(gates, seed))
 
 
-HALVES = [[Fraction(1, 2), 1]] * 60
+HALVES: list[list[int | Fraction]] = [[Fraction(1, 2), 1]] * 60
 WRONG_PATTERN = replace(_gated([[1, 0]]), converted=_gated([[1, 1]]).source)
 
 G27 = Claim(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Any
 
 import flint
 import numpy as np
@@ -35,29 +36,28 @@ from streamgauge.theory.verdict import Verdict
 
 @dataclass(frozen=True)
 class FloatPair:
-    """A float64 chain, and its pure iHC replacement's reads, writes, entry and readout in float64."""
+    """A float64 chain and its pure iHC replacement, all parts given."""
 
     source: Chain
-    reads: Sequence[Floats]
-    writes: Sequence[Floats]
-    entry: Floats
-    readout: Floats
+    converted: Chain
 
 
 def same_computation(value: Pair | FloatPair) -> Verdict:
     """Exact pairs: one function, by their kernels.  Float pairs: outputs of one run within 1e-6 of each other."""
     if isinstance(value, Pair):
         return equivalent(value)
-    net = value.source
-    z = np.linspace(-1.0, 0.7, 2 * net.entry.shape[1]).reshape(-1, 2)
-    x, y = net.entry @ z, value.entry @ z
-    for l, a in enumerate(net.mixers):
-        x = a @ x + (net.writes or ())[l] @ np.tanh((net.reads or ())[l] @ x)
-        y = y + value.writes[l] @ np.tanh(value.reads[l] @ y)
-    left, right = net.readout @ x, value.readout @ y
-    error = float(np.abs(left - right).max() / np.abs(left).max())
-    reason = f"float64 outputs of {len(net)} sites differ by {error:.3g} of their size"
-    return verdict(bool(error <= 1e-6), reason, sites=len(net), error=error, outputs=(left, right))
+    left, right = _float_run(value.source), _float_run(value.converted)
+    error, sites = float(np.abs(left - right).max() / np.abs(left).max()), len(value.source)
+    reason = f"float64 outputs of {sites} sites differ by {error:.3g} of their size"
+    return verdict(error <= 1e-6, reason, sites=sites, error=error, outputs=(left, right))
+
+
+def _float_run(net: Chain) -> Floats:
+    entry: Any = net.entry
+    x = entry @ np.linspace(-1.0, 0.7, 2 * entry.shape[1]).reshape(-1, 2)
+    for a, p, r in zip(net.mixers, net.reads or (), net.writes or ()):
+        x = a @ x + r @ np.tanh(p @ x)
+    return np.asarray(net.readout @ x)
 
 
 HALF = mean_gate(3, Fraction(1, 2))
@@ -66,7 +66,8 @@ HALF = mean_gate(3, Fraction(1, 2))
 def float_pair(sites: int) -> FloatPair:
     net = chain_of(network([HALF] * sites, seed=5, ends="free")).floating()
     form = identity_form(net)
-    return FloatPair(net, form.reads or (), form.writes or (), form.entry, form.readout)
+    carries = [form.diagonal(l) for l in range(sites)]
+    return FloatPair(net, Chain(carries, form.reads, form.writes, form.entry, form.readout))
 
 
 def _basis_changes_in_floats(level: Level) -> Iterator[Case]:

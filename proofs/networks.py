@@ -90,8 +90,9 @@ def network(
             elif name in ("entry", "head.linear"):
                 drawn = 1 + 0.5 * drawn
             tensor.copy_(drawn)
-        for l, site in enumerate(net.sites if mixers else ()):
-            site.mixer.matrix.copy_(torch.tensor(mixers[l % len(mixers)], dtype=torch.float64))
+        for l, site in enumerate(net._sites() if mixers else ()):
+            if site.mixer is not None:
+                site.mixer.matrix.copy_(torch.tensor(mixers[l % len(mixers)], dtype=torch.float64))
     return net
 
 
@@ -153,7 +154,8 @@ def rms_case(cond: float, formula: str, seed: int = 0, n: int = 4, width: int = 
     generator = torch.Generator().manual_seed(seed)
 
     def turn() -> Tensor:
-        return torch.linalg.qr(torch.randn((n, n), generator=generator, dtype=torch.float64))[0]
+        orthogonal: Tensor = torch.linalg.qr(torch.randn((n, n), generator=generator, dtype=torch.float64))[0]
+        return orthogonal
 
     basis = turn() @ torch.diag(torch.logspace(0, -torch.log10(torch.tensor(cond)).item(), n).double()) @ turn()
     x = torch.randn((n, width), generator=generator, dtype=torch.float64)

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import sympy
+import sympy  # type: ignore[import-untyped]
 from sympy import Identity, MatAdd, MatMul, MatrixSymbol
 
 Expression = Any
@@ -49,7 +49,8 @@ class Prover:
 
     def normal(self, expression: Expression) -> dict[Word, Any]:
         """{word: scalar} once no rule applies any more. **Raises** RuntimeError if that does not end."""
-        todo, done = list(words(expression).items()), defaultdict(lambda: sympy.Integer(0))
+        todo = list(words(expression).items())
+        done: dict[Word, Any] = defaultdict(lambda: sympy.Integer(0))
         for _ in range(_STEPS):
             if not todo:
                 return {word: value for word, value in done.items() if value != 0}

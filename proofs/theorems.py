@@ -31,7 +31,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-import sympy
+import sympy  # type: ignore[import-untyped]
 from sympy import Identity, MatrixSymbol, Symbol
 
 from streamgauge.proofs.rewriting import Expression, Prover, Rule, ScalarRule

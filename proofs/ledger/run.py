@@ -165,8 +165,8 @@ def run_ledger(
                 progress(claim)
             result, excused = _run_one(claim, setting, lacking)
             networks = "torch" in claim.needs and result.literal is not None
-            on = (setting.backend, device) if networks else (None, None)
-            records.append(Record(result, expected.get(claim.id), *on, excused=excused))
+            on, where = (setting.backend, device) if networks else (None, None)
+            records.append(Record(result, expected.get(claim.id), on, where, excused))
     return LedgerRun(setting.level, tuple(records), time.perf_counter() - start, setting.backend, device)
 
 

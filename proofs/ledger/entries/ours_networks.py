@@ -243,7 +243,12 @@ def _stream_cases(level: Level) -> Iterator[Case]:
     yield Case("permutations", _stream_normed((CYCLE, BACK, CYCLE, CYCLE)))
 
 
-DEEP = {"sites": ("attention", "mlp") * 6, "entry": "free", "readout": "gate", "coefficients": "dynamic"}
+DEEP: dict[str, Any] = {
+    "sites": ("attention", "mlp") * 6,
+    "entry": "free",
+    "readout": "gate",
+    "coefficients": "dynamic",
+}
 
 
 def _precision_cases(level: Level) -> Iterator[Case]:

@@ -49,7 +49,7 @@ def _small_change(net: Gated) -> Verdict:
     for (t, j), value in whole.items():
         change, lost = value - cut[t, j], Fraction(0)
         for s, (p, r) in enumerate(zip(net.reads[t], net.writes[j])):
-            if any((l, s) in net.cuts for l in range(j + 1, t)):
+            if any(slot == s and j < l < t for l, slot in net.cuts):
                 lost += p * r * math.prod((net.gates[l][s] for l in range(j + 1, t)), start=Fraction(1))
         if change != lost:
             return verdict(False, f"K[{t}, {j}] changes by {change}, formula {lost}", change=change, formula=lost)
@@ -244,7 +244,7 @@ CLAIMS = (
         "ours",
         "cutting gates",
         r"Gates in $[0,1]$, single site gates of at most $\tau$ cut to zero: $dK_{tj}$ is the sum over slots cut "
-        r"between j and t of read x write x product of gates, hence $|dK_{tj}| \leq \tau \|read_t\|_2 \|write_j\|_2$.",
+        r"between j and t of read x write x gates, hence $|dK_{tj}| \leq \tau \|read_t\|_2 \|write_j\|_2$.",
         "theorem",
         "exact certificate",
         Check(
@@ -260,8 +260,8 @@ CLAIMS = (
         "P25",
         "ours",
         "cutting gates",
-        r"With $f_j = \|F_j(z_j)\|$ on the original run and Lipschitz constants $\Lambda$, the site inputs move by at "
-        r"most $(I - |K'| \Lambda)^{-1} |dK| f$.",
+        r"With $f_j = \|F_j(z_j)\|$ on the original run and Lipschitz constants $\Lambda$, the site inputs move "
+        r"by at most $(I - |K'| \Lambda)^{-1} |dK| f$.",
         "theorem",
         "exact certificate",
         Check(

@@ -57,4 +57,5 @@ def matrix_tile(n: int, *, interpreted: bool) -> Tile:
     """Passes over one matrix (n, n) per token (Sinkhorn, activations); ``width`` is unused."""
     if _small(interpreted):
         return Tile(32, 1)
-    return Tile(max(1, 128 // padded(n) ** 2), 1)
+    # A matrix stays within one warp, so that its sums need no shared memory.
+    return Tile(max(1, 128 // padded(n) ** 2), 1) if padded(n) <= 4 else Tile(1, 1, warps=1)

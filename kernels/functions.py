@@ -1,3 +1,4 @@
+# mypy: disable-error-code="no-untyped-call"
 """Autograd around the raw operations of read and write, for any leading token axes.
 
 The state may have any strides; one that is not contiguous (a broadcast entry, say) is copied once.  Coefficients are
@@ -58,7 +59,8 @@ class WriteFunction(torch.autograd.Function):
         # The identity's backward does not look at the state: do not keep it alive.
         ctx.save_for_backward(None if mode == "identity" else x, y, r, carry)
         ctx.mode, ctx.eps, ctx.cap = mode, eps, cap
-        return ops.write_forward(x, y, r, carry, mode, eps, cap)
+        out: Tensor = ops.write_forward(x, y, r, carry, mode, eps, cap)
+        return out
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> Any:
@@ -78,7 +80,8 @@ class ReadFunction(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, p: Tensor) -> Tensor:
         ctx.save_for_backward(x, p)
-        return ops.read_forward(x, p)
+        out: Tensor = ops.read_forward(x, p)
+        return out
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> Any:
@@ -86,6 +89,22 @@ class ReadFunction(torch.autograd.Function):
         need_dx, need_dp = ctx.needs_input_grad
         dx, dp = ops.read_backward(grads[0].contiguous(), x, p, need_dx, need_dp)
         return dx if need_dx else None, dp if need_dp else None
+
+
+class SinkhornFunction(torch.autograd.Function):
+    """(logits (T, n, n), the recipe's numbers) -> the swept matrix."""
+
+    @staticmethod
+    def forward(ctx: Any, logits: Tensor, *recipe: Any) -> Tensor:
+        ctx.save_for_backward(logits)
+        ctx.recipe = recipe
+        out: Tensor = ops.sinkhorn_forward(logits, *recipe)
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> Any:
+        (logits,) = ctx.saved_tensors
+        return ops.sinkhorn_backward(grads[0].contiguous(), logits, *ctx.recipe), *(None for _ in ctx.recipe)
 
 
 def write(
@@ -132,3 +151,32 @@ def read(x: Tensor, p: Tensor) -> Tensor:
     weights = flat_coefficient("read p", p, lead, (n,))
     u: Tensor = ReadFunction.apply(flat_state(x), weights)
     return u.reshape(*lead, d)
+
+
+def sinkhorn(
+    logits: Tensor,
+    *,
+    order: tuple[str, str],
+    start: str,
+    start_eps: float,
+    eps: float,
+    eps_mode: str,
+    iterations: int,
+    temperature: float = 1.0,
+) -> Tensor:
+    """:func:`streamgauge.kernels.reference.sinkhorn` on the kernels; float32 out."""
+    if logits.ndim < 2 or logits.shape[-1] != logits.shape[-2] or not 1 <= logits.shape[-1] <= MOST_STREAMS:
+        raise ValueError(f"sinkhorn logits: found shape {tuple(logits.shape)}, expected (..., n, n), n 1 to 16")
+    if set(order) != {"rows", "columns"} or len(order) != 2:
+        raise ValueError(f"sinkhorn order: found {order!r}, expected ('rows', 'columns') or ('columns', 'rows')")
+    if start not in ("exp", "softmax"):
+        raise ValueError(f"sinkhorn start: found {start!r}, expected 'exp' or 'softmax'")
+    if eps_mode not in ("add", "clamp", "none"):
+        raise ValueError(f"sinkhorn eps_mode: found {eps_mode!r}, expected 'add', 'clamp' or 'none'")
+    if iterations < 1:
+        raise ValueError(f"sinkhorn iterations: found {iterations}, expected at least 1")
+    n = logits.shape[-1]
+    flat = flat_coefficient("sinkhorn logits", logits, logits.shape[:-2], (n, n))
+    numbers = (order[0], start, float(start_eps), float(eps), eps_mode, iterations, float(temperature))
+    out: Tensor = SinkhornFunction.apply(flat, *numbers)
+    return out.reshape(logits.shape)

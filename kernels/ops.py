@@ -1,5 +1,5 @@
 # mypy: disable-error-code="import-untyped"
-"""Raw custom operations of read and write: one launch each, no autograd (``functions`` adds it).
+"""Raw custom operations of read, write and Sinkhorn: one launch each, no autograd (``functions`` adds it).
 
 Shapes: state ``x`` (T, n, d), row ``y`` (T, d), coefficients float32 with leading size T or 1 (shared by all tokens).
 Gradients of shared coefficients come back summed, with leading size 1.  A gradient not asked for is an empty tensor.
@@ -8,6 +8,7 @@ Gradients of shared coefficients come back summed, with leading size 1.  A gradi
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 import triton
@@ -16,6 +17,7 @@ from torch import Tensor
 from streamgauge.kernels import configs
 from streamgauge.kernels.triton_common import INTERPRETED
 from streamgauge.kernels.triton_read import read_backward_kernel, read_forward_kernel
+from streamgauge.kernels.triton_sinkhorn import sinkhorn_backward_kernel, sinkhorn_forward_kernel
 from streamgauge.kernels.triton_write import write_backward_kernel, write_forward_kernel
 
 
@@ -174,3 +176,103 @@ def read_backward(du: Tensor, x: Tensor, p: Tensor, need_dx: bool, need_dp: bool
 @read_backward.register_fake
 def _(du: Tensor, x: Tensor, p: Tensor, need_dx: bool, need_dp: bool) -> tuple[Tensor, Tensor]:
     return torch.empty_like(x) if need_dx else unused(x), torch.empty_like(p) if need_dp else unused(p)
+
+
+def sweep_options(
+    order: str, start: str, start_eps: float, eps: float, eps_mode: str, iterations: int
+) -> dict[str, Any]:
+    """A recipe as the kernels' arguments; ``order`` names the axis that goes first."""
+    logs = start_eps == 0
+    if logs:
+        eps = math.log(eps) if eps > 0 else -math.inf
+    return {
+        "eps": eps,
+        "start_eps": start_eps,
+        "ITERATIONS": iterations,
+        "FIRST": 2 if order == "rows" else 1,
+        "SOFTMAX": start == "softmax",
+        "EPS_MODE": eps_mode,
+        "LOGS": logs,
+    }
+
+
+@torch.library.custom_op(
+    "streamgauge::sinkhorn_forward",
+    mutates_args=(),
+    schema="(Tensor logits, str order, str start, float start_eps, float eps, str eps_mode, int iterations,"
+    " float temperature) -> Tensor",
+)
+def sinkhorn_forward(
+    logits: Tensor,
+    order: str,
+    start: str,
+    start_eps: float,
+    eps: float,
+    eps_mode: str,
+    iterations: int,
+    temperature: float,
+) -> Tensor:
+    """(T, n, n) float32 logits to the swept matrix."""
+    out = torch.empty_like(logits)
+    tokens, n, _ = logits.shape
+    if tokens:
+        tile = configs.matrix_tile(n, interpreted=INTERPRETED)
+        sinkhorn_forward_kernel[(triton.cdiv(tokens, tile.tokens),)](
+            out,
+            logits,
+            tokens=tokens,
+            temperature=temperature,
+            n=n,
+            NP=configs.padded(n),
+            **sweep_options(order, start, start_eps, eps, eps_mode, iterations),
+            BT=tile.tokens,
+            num_warps=tile.warps,
+        )
+    return out
+
+
+@sinkhorn_forward.register_fake
+def _(logits: Tensor, *_recipe: object) -> Tensor:
+    return torch.empty_like(logits)
+
+
+@torch.library.custom_op(
+    "streamgauge::sinkhorn_backward",
+    mutates_args=(),
+    schema="(Tensor grad, Tensor logits, str order, str start, float start_eps, float eps, str eps_mode,"
+    " int iterations, float temperature) -> Tensor",
+)
+def sinkhorn_backward(
+    grad: Tensor,
+    logits: Tensor,
+    order: str,
+    start: str,
+    start_eps: float,
+    eps: float,
+    eps_mode: str,
+    iterations: int,
+    temperature: float,
+) -> Tensor:
+    """The gradient in the logits, of exactly the sweeps done."""
+    out = torch.empty_like(logits)
+    tokens, n, _ = logits.shape
+    if tokens:
+        tile = configs.matrix_tile(n, interpreted=INTERPRETED)
+        sinkhorn_backward_kernel[(triton.cdiv(tokens, tile.tokens),)](
+            out,
+            grad,
+            logits,
+            tokens=tokens,
+            temperature=temperature,
+            n=n,
+            NP=configs.padded(n),
+            **sweep_options(order, start, start_eps, eps, eps_mode, iterations),
+            BT=tile.tokens,
+            num_warps=tile.warps,
+        )
+    return out
+
+
+@sinkhorn_backward.register_fake
+def _(grad: Tensor, logits: Tensor, *_recipe: object) -> Tensor:
+    return torch.empty_like(logits)

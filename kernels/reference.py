@@ -29,7 +29,7 @@ def sinkhorn(
 
     - ``order``: ("rows", "columns") or the reverse; "rows" divides by sums over the last axis.
     - ``start``: "exp": ``exp(logits / temperature)``, shifted by the maximum along ``order[0]`` (the first half-step
-      removes the shift), plus ``start_eps``, then ``iterations`` full sweeps.  "softmax": the softmax along
+      removes the shift up to eps), plus ``start_eps``, then ``iterations`` full sweeps.  "softmax": the softmax along
       ``order[0]`` plus ``start_eps`` stands for the first half-step; the half-step ``order[1]`` and
       ``iterations - 1`` full sweeps follow.
     - ``eps_mode``: "add": divide by (sum + eps); "clamp": by max(sum, eps); "none": by the sum.  Without any eps the
@@ -65,7 +65,7 @@ def sinkhorn(
         s = half(s, second)
         remaining = iterations - 1
     elif start == "exp":
-        s = scaled if in_logs else torch.exp(scaled - scaled.detach().amax(first, keepdim=True)) + start_eps
+        s = scaled if in_logs else torch.exp(scaled - scaled.amax(first, keepdim=True)) + start_eps
         remaining = iterations
     else:
         raise ValueError(f"sinkhorn start: found {start!r}, expected 'exp' or 'softmax'")

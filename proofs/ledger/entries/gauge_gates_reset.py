@@ -177,7 +177,8 @@ G28 = Claim(
         hypothesis="a free entry map (it must take $P_0^{-1}$) beside free signed reads, writes and head; for doubly "
         "stochastic chains with copied entry a basis with $P_0^{-1} 1 = 1$ exists, and the copy stays",
     ),
-    note="The essay's counterexample itself refutes the literal reading: with X_0 fed in unchanged no diagonal gates "
+    note="The essay writes X_l = P_l Y_l at every level, so a new Y_0 is implied; its list of what changes leaves it "
+    "out. The essay's counterexample itself refutes the literal reading: with X_0 fed in unchanged no diagonal gates "
     "at all represent it, because reading out both inputs keeps every gate alive and then nothing can be forgotten.",
 )
 

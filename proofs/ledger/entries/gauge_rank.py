@@ -310,6 +310,8 @@ G12 = Claim(
             Case("one sweep, rows last, said to go to J", Product(_truncated(), "J")),
         ),
     ),
+    note="The essay says it of an observation and leaves open when it happens. A product of invertible mixers never "
+    "loses rank, permutations never collapse, and truncated Sinkhorn collapses to equal rows, not to J.",
 )
 
 CLAIMS = (G09, G10, G11, G12)

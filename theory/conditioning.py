@@ -61,7 +61,7 @@ def conditioning(form: NormalForm) -> Conditioning:
     worst_level = int(np.argmax(condition))
     worst = condition[worst_level]
     intrinsic = intrinsic_bound(form, worst_level)
-    gates = [abs(float(g)) for row in form.gates for g in row]
+    gates = [_size(g) for row in form.gates for g in row]
     positive = [g for g in gates if g > 0]
     identity = _identity(form)
     notes = []
@@ -132,11 +132,19 @@ def _dense(matrix: Any, where: str) -> Floats:
         ) from None
 
 
+def _size(gate: Any) -> float:
+    try:
+        return abs(float(gate))
+    except OverflowError:  # an exact gate
+        return float("inf")
+
+
 def _condition(p: Floats) -> float:
     if not p.size:
         return 1.0
     sigma = np.linalg.svd(p, compute_uv=False)
-    return float(sigma[0] / sigma[-1]) if sigma[-1] > 0 else float("inf")
+    # a Python quotient: beyond float64 it is inf without a warning
+    return float(sigma[0]) / float(sigma[-1]) if sigma[-1] > 0 else float("inf")
 
 
 def _largest(parts: tuple[Any, ...] | None) -> float | None:

@@ -10,6 +10,7 @@ import itertools
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any
 
 import flint
@@ -96,15 +97,20 @@ def doubly_stochastic(matrix: Any, *, tolerance: float | None = None) -> Verdict
         for j, x in enumerate(row):
             if x < -bound:
                 return Verdict(
-                    False, f"entry ({i}, {j}) is {x}, expected at least {-bound:g}", {**witness, "at": (i, j)}
+                    False, f"entry ({i}, {j}) is {_shown(x)}, expected at least {-bound:g}", {**witness, "at": (i, j)}
                 )
     for name, totals in (("row", sums.rows), ("column", sums.columns)):
         for i, total in enumerate(totals):
             if abs(total - 1) > bound:
-                reason = f"{name} {i} sums to {total}, expected 1" + ("" if bound == 0 else f" within {bound:g}")
+                within = "" if bound == 0 else f" within {bound:g}"
+                reason = f"{name} {i} sums to {_shown(total)}, expected 1{within}"
                 return Verdict(False, reason, {**witness, name: i})
     how = "exactly" if bound == 0 else f"within {float(max(sums.row_error, sums.column_error)):.3g}"
     return Verdict(True, f"doubly stochastic, {how}", witness)
+
+
+def _shown(value: Any) -> str:
+    return exact.shown(value) if isinstance(value, Fraction) else str(value)
 
 
 def exact_sweeps(matrix: Any, order: Sequence[str] = ("columns", "rows"), *, count: int) -> Iterator[flint.fmpq_mat]:

@@ -6,6 +6,7 @@ in: ``int``, ``Fraction``, numpy integers, sympy integers and rationals, flint `
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
@@ -46,13 +47,31 @@ def to_floats(matrix: flint.fmpq_mat) -> Floats:
     out = np.empty((matrix.nrows(), matrix.ncols()))
     for i in range(matrix.nrows()):
         for j in range(matrix.ncols()):
-            out[i, j] = float(fraction(matrix[i, j]))
+            entry = matrix[i, j]
+            out[i, j] = int(entry.p) / int(entry.q)  # rounds as Fraction does, without its gcd
     return out
 
 
 def fraction(value: flint.fmpq) -> Fraction:
     """``fmpq`` to ``Fraction``."""
     return Fraction(int(value.p), int(value.q))
+
+
+def log2(value: Fraction) -> float:
+    """log2 |value| to round-off, also beyond the range of float64; -inf at 0."""
+    top, bottom = abs(value.numerator), value.denominator
+    if not top:
+        return -math.inf
+    shift = top.bit_length() - bottom.bit_length()
+    return shift + math.log2((top << max(0, -shift)) / (bottom << max(0, shift)))
+
+
+def shown(value: Fraction) -> str:
+    """The number for a message; beyond 40 digits its size alone (Python refuses to print 4300)."""
+    size = log2(value)
+    if value and max(abs(value.numerator), value.denominator) >= 10**40:
+        return f"{'-' if value < 0 else ''}2^{size:.6g}"
+    return str(value)
 
 
 def identity(n: int) -> flint.fmpq_mat:

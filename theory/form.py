@@ -16,6 +16,7 @@ import numpy as np
 
 from streamgauge.theory import exact
 from streamgauge.theory.chain import Chain, Matrix
+from streamgauge.theory.errors import InputError
 from streamgauge.theory.verdict import Verdict
 
 if TYPE_CHECKING:
@@ -128,7 +129,7 @@ class NormalForm:
         """P_0^{-1} .. P_L^{-1}."""
         if self.chain.exact:
             return tuple(p.inv() for p in self.gauge)
-        return tuple(np.linalg.inv(p) for p in self.gauge)
+        return tuple(_solve(p, np.eye(len(p)), l) for l, p in enumerate(self.gauge))
 
     @cached_property
     def reads(self) -> tuple[Matrix, ...] | None:
@@ -140,12 +141,14 @@ class NormalForm:
     def writes(self) -> tuple[Matrix, ...] | None:
         """P_{l+1}^{-1} r_l, shape (n_{l+1}, 1)."""
         given = self.chain.writes
-        return None if given is None else tuple(_solve(p, r) for p, r in zip(self.gauge[1:], given))
+        if given is None:
+            return None
+        return tuple(_solve(p, r, l) for l, (p, r) in enumerate(zip(self.gauge[1:], given), 1))
 
     @cached_property
     def entry(self) -> Matrix | None:
         """P_0^{-1} e, shape (n_0, k)."""
-        return None if self.chain.entry is None else _solve(self.gauge[0], self.chain.entry)
+        return None if self.chain.entry is None else _solve(self.gauge[0], self.chain.entry, 0)
 
     @cached_property
     def readout(self) -> Matrix | None:
@@ -207,8 +210,11 @@ def _times(a: Matrix, b: Matrix) -> Matrix:
     return a * b if isinstance(a, flint.fmpq_mat) else a @ b
 
 
-def _solve(a: Matrix, b: Matrix) -> Matrix:
-    return a.solve(b) if isinstance(a, flint.fmpq_mat) else np.linalg.solve(a, b)
+def _solve(gauge: Matrix, right: Matrix, level: int) -> Matrix:
+    try:
+        return gauge.solve(right) if isinstance(gauge, flint.fmpq_mat) else np.linalg.solve(gauge, right)
+    except (np.linalg.LinAlgError, ZeroDivisionError):
+        raise InputError(f"gauge {level}: singular, expected an invertible matrix (the graded form)") from None
 
 
 def _numerical_rank(p: exact.Floats) -> int:

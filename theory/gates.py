@@ -52,7 +52,12 @@ def mean_gate_doubly_stochastic(n: int, g: Any) -> Verdict:
 
     The sums are 1 always; off the diagonal stands (1 - g)/n, on it (1 + (n-1) g)/n.  Decided on the exact value of g.
     """
-    value = Fraction(float(g)) if isinstance(g, float | np.floating) else exact.fraction(exact.scalar(g))
+    if n < 1:
+        raise InputError(f"mean gate: n is {n}, expected at least 1")
+    try:
+        value = Fraction(float(g)) if isinstance(g, float | np.floating) else exact.fraction(exact.scalar(g))
+    except (TypeError, ValueError, OverflowError):
+        raise InputError(f"mean gate: g is {g}, expected a finite float or an exact scalar") from None
     low = -Fraction(1, n - 1) if n > 1 else None
     ok = low is None or low <= value <= 1
     interval = f"[{low}, 1]" if low is not None else "all numbers"
@@ -154,19 +159,32 @@ def norm_growth(gates: Sequence[ArrayLike], gate: NormGate) -> NormGrowth:
 
 
 def _rule(gate: NormGate) -> tuple[float, float | None]:
-    eps = float(gate.eps)
+    eps = _number(gate.eps)
     if not (math.isfinite(eps) and eps >= 0):
         raise InputError(f"norm gate: eps is {gate.eps}, expected a finite number of at least 0")
     if gate.cap is None:
         return eps, None
-    cap = float(gate.cap)
+    cap = _number(gate.cap)
     if not (math.isfinite(cap) and cap > 0):
         raise InputError(f"norm gate: cap is {gate.cap}, expected a finite number above 0, or None")
     return eps, cap
 
 
+def _number(value: Any) -> float:
+    """The value as a float; nan where it is none, inf beyond the range (both are refused by the rule)."""
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        return math.nan
+    except OverflowError:
+        return math.inf
+
+
 def _vector(g: ArrayLike) -> Floats:
-    vector = np.asarray(g, dtype=np.float64)
+    try:
+        vector = np.asarray(g, dtype=np.float64)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise InputError(f"gates: {error}; expected (n,) finite numbers") from None
     if vector.ndim != 1 or vector.size == 0:
         raise InputError(f"gates: found shape {vector.shape}, expected (n,) with n at least 1")
     if not np.isfinite(vector).all():

@@ -36,7 +36,7 @@ class SingularSite(InputError):
         self.site, self.kernel, self.rank = site, kernel, rank
         n = len(kernel)
         if rank.exact:
-            how = f"rank {rank.rank} of {n}, A v = 0 for v = ({', '.join(str(x) for x in kernel)})"
+            how = f"rank {rank.rank} of {n}, A v = 0 for v = ({', '.join(exact.shown(x) for x in kernel)})"
         else:
             how = (
                 f"numerical rank {rank.rank} of {n} (singular value {rank.largest_dropped:.3g}, tolerance "
@@ -147,8 +147,9 @@ def _balanced_floats(chain: Chain) -> list[Floats]:
         frames.append(q)
         factors.append(r)
     # A_l Q_l = Q_{l+1} R_l and C_{l+1} = R_l C_l, with Q_L C_L = U S^{1/2} up to the sign of each column.
-    triangular = np.diag(np.exp(logs / 2))
-    levels = [_finite(frames[-1] @ triangular, len(chain))]
+    with np.errstate(over="ignore", invalid="ignore"):  # refused by name below
+        triangular = np.diag(np.exp(logs / 2))
+        levels = [_finite(frames[-1] @ triangular, len(chain))]
     for l in range(len(chain) - 1, -1, -1):
         triangular = np.linalg.solve(factors[l], triangular)
         levels.append(_finite(frames[l] @ np.triu(triangular), l))
@@ -182,6 +183,6 @@ def _dyadic(value: mpmath.mpf, digits: int) -> flint.fmpq:
 
 
 def _finite(matrix: Floats, level: int) -> Floats:
-    if not np.isfinite(matrix).all():
+    if not np.isfinite(matrix).all() or not np.abs(matrix).max(axis=0, initial=0.0).all():
         raise InputError(f"level {level}: the identity gauge leaves the range of float64; expected an exact chain")
     return matrix

@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from streamgauge.theory import exact
 from streamgauge.theory.errors import InputError
 from streamgauge.theory.exact import Floats
 from streamgauge.theory.form import NormalForm, NormGate, NormScales
@@ -106,16 +107,12 @@ def _exact_scales(base: NormalForm, gate: NormGate) -> NormScales:
     for square in squares:
         scales.append(scales[-1] / square)
     factors = np.array([_root(q) for q in squares])
-    logs = np.array([_log2(q) / 2 for q in scales])
+    logs = np.array([exact.log2(q) / 2 for q in scales])
     return NormScales(gate, tuple(tuple(g) for g in base.gates), factors, logs, squares, tuple(scales))
 
 
-def _log2(q: Fraction) -> float:
-    return math.log2(q.numerator) - math.log2(q.denominator)  # also beyond the range of float64
-
-
 def _root(q: Fraction) -> float:
-    half = _log2(q) / 2
+    half = exact.log2(q) / 2
     if abs(half) > RANGE_LOG2:
         raise InputError(f"norm gate: log2 c is {half:.5g}, expected within +-{RANGE_LOG2:g}; set a cap")
     return math.sqrt(q) if abs(half) < 500 else 2.0**half  # the square itself may not fit float64
@@ -159,13 +156,13 @@ def _exact_site(form: NormalForm, norm: NormScales, l: int, tolerance: float) ->
         return "base gates differ from the form's gates"
     square, wanted = norm.factors_squared[l], norm_factor_squared(form.gates[l], norm.gate)
     if square != wanted:
-        return f"c^2 is {square}, expected {wanted}"
+        return f"c^2 is {exact.shown(square)}, expected {exact.shown(wanted)}"
     before, after = norm.scales_squared[l], norm.scales_squared[l + 1]
     if after * square != before:
-        return f"s^2 goes from {before} to {after}, expected {before / square}"
-    if abs(math.log2(norm.factors[l]) - _log2(square) / 2) > tolerance:
-        return f"c is {norm.factors[l]}, but its square {square}"
-    logs = _log2(after) / 2
+        return f"s^2 goes from {exact.shown(before)} to {exact.shown(after)}, expected {exact.shown(before / square)}"
+    if abs(math.log2(norm.factors[l]) - exact.log2(square) / 2) > tolerance:
+        return f"c is {norm.factors[l]}, but its square {exact.shown(square)}"
+    logs = exact.log2(after) / 2
     if abs(norm.log2_scales[l + 1] - logs) > tolerance * max(1.0, abs(logs)):
         return f"log2 s is {norm.log2_scales[l + 1]}, but log2 of the exact s {logs}"
     return ""

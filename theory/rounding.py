@@ -20,7 +20,8 @@ def floating_form(form: NormalForm) -> NormalForm:
     Raises :class:`InputError` naming the level where the gauge leaves the range of float64 (deep chains), or where
     a norm gate was already applied exactly (its scales are square roots: apply it after rounding).
     """
-    if not form.chain.exact:
+    chain = form.chain.floating()
+    if not form.chain.exact or chain.exact:  # a chain without any number counts as exact
         return form
     if form.norm is not None:
         raise InputError("norm: found an exact norm form; round the base form first, then apply the norm gate")
@@ -33,5 +34,10 @@ def floating_form(form: NormalForm) -> NormalForm:
         if not np.abs(dense).max(axis=0, initial=0.0).all():
             raise InputError(f"gauge {level}: a column underflows to zero in float64; use the graded form")
         gauge.append(dense)
-    gates = tuple(np.array([float(g) for g in gate]) for gate in form.gates)
-    return replace(form, chain=form.chain.floating(), gauge=tuple(gauge), gates=gates)
+    gates = []
+    for l, gate in enumerate(form.gates):
+        try:
+            gates.append(np.array([float(g) for g in gate]))
+        except OverflowError:
+            raise InputError(f"site {l}: a gate is beyond float64; expected gates in its range") from None
+    return replace(form, chain=chain, gauge=tuple(gauge), gates=tuple(gates))

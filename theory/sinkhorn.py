@@ -105,7 +105,7 @@ RECIPES: dict[str, Recipe] = {
 
 def recipe_named(name: str) -> Recipe:
     """The recipe of that name. **Raises** :class:`InputError` listing the names that exist."""
-    if name not in RECIPES:
+    if not isinstance(name, str) or name not in RECIPES:
         raise InputError(f"recipe: found {name!r}, expected one of {', '.join(sorted(RECIPES))}")
     return RECIPES[name]
 

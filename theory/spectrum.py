@@ -153,7 +153,7 @@ def _rotate(y: Floats, s: Floats, p: int, q: int) -> float:
     cosine = np.clip((y[p] * y[q]).sum(axis=0), -1.0, 1.0)
     gap = (1 - ratio) * (1 + ratio)
     # tan(2 theta) = 2 cosine ratio / (1 - ratio^2); the smaller root, divided by ratio
-    slope = 2 * cosine / (gap + np.sqrt(gap * gap + 4 * (cosine * ratio) ** 2) + (cosine == 0))
+    slope = 2 * cosine / (gap + np.hypot(gap, 2 * cosine * ratio) + (cosine == 0))
     slope = np.where(live, slope, 0.0)
     tangent = slope * ratio
     shrunk = -0.5 * np.log1p(tangent * tangent)

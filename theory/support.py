@@ -7,10 +7,12 @@ to D1 M D2 iff there is total support (Sinkhorn and Knopp, Pacific J. Math. 21 (
 
 from __future__ import annotations
 
+from fractions import Fraction
 from typing import Any
 
 import networkx as nx  # type: ignore[import-untyped]
 
+from streamgauge.theory import exact
 from streamgauge.theory.doubly import as_square, rows_of
 from streamgauge.theory.errors import InputError
 from streamgauge.theory.verdict import Verdict
@@ -65,7 +67,8 @@ def positive_pattern(matrix: Any, tolerance: float = 0.0) -> Pattern:
     for i, row in enumerate(rows):
         for j, x in enumerate(row):
             if x < -tolerance:
-                raise InputError(f"matrix: entry ({i}, {j}) is {x}, expected none below 0")
+                found = exact.shown(x) if isinstance(x, Fraction) else x
+                raise InputError(f"matrix: entry ({i}, {j}) is {found}, expected none below 0")
     return [[j for j, x in enumerate(row) if x > tolerance] for row in rows]
 
 

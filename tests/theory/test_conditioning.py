@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -12,6 +14,7 @@ from streamgauge.theory.errors import InputError
 from streamgauge.theory.graded import graded_form
 from streamgauge.theory.graded_benchmark import planted_deaths, sinkhorn_chains
 from streamgauge.theory.identity import identity_form
+from streamgauge.theory.rounding import floating_form
 
 
 def near_parallel(delta):
@@ -86,3 +89,31 @@ def test_edges():
 def test_gauge_beyond_float64_is_refused():
     with pytest.raises(InputError, match=r"^gauge \d+: an entry is beyond float64"):
         conditioning(binary_form(Chain([[[10**40]]] * 10)))
+
+
+@pytest.mark.filterwarnings("error")
+def test_numbers_at_the_ends_of_float64():
+    tiny = binary_form(Chain([np.diag([1.0, 1e-320]), np.eye(2)]))
+    assert conditioning(tiny).worst == np.inf
+    large = graded_form(Chain([[[10**400, 1], [1, 1]]]))
+    assert large.check()
+    with pytest.raises(InputError, match=r"^mixer 0: an entry is beyond float64"):
+        conditioning(large)
+    within = replace(large, chain=Chain([[[1, 0], [0, 1]]]))
+    assert conditioning(within).gate_range[1] == np.inf
+    with pytest.raises(InputError, match=r"^site 0: a gate is beyond float64"):
+        floating_form(within)
+
+
+def test_a_chain_without_numbers_rounds_to_itself():
+    form = binary_form(Chain([], dim=3))
+    assert floating_form(form) is form
+    assert form.check()
+
+
+def test_singular_float_gauge_is_named():
+    form = identity_form(Chain([np.diag([1.0, 1e-9]) + 0.5, np.diag([1.0, 1e-9])] * 2, writes=[np.ones(2)] * 4))
+    singular = replace(form, gauge=(*form.gauge[:2], np.ones((2, 2)), *form.gauge[3:]))
+    for part in ("gauge_inverse", "writes"):
+        with pytest.raises(InputError, match=r"^gauge 2: singular, expected an invertible matrix"):
+            getattr(singular, part)

@@ -299,3 +299,14 @@ def test_bad_input_is_named(case: str) -> None:
     with pytest.raises(InputError, match=message) as caught:
         call()
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("judge", [lambda m: doubly_stochastic(m).reason, birkhoff, support, total_support])
+def test_long_rationals_are_named_by_their_size(judge) -> None:
+    """Python refuses to print an integer of more than 4300 digits."""
+    long = Fraction(10**5000 + 7, 3)
+    try:
+        reason = judge([[-long, 1 + long], [1 + long, -long]])
+    except InputError as error:
+        reason = str(error)
+    assert "entry (0, 0) is -2^16608" in reason

@@ -244,3 +244,16 @@ def test_bad_input_is_named(case: str) -> None:
     with pytest.raises(InputError, match=message) as caught:
         call()
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("rule", [NormGate(eps=10**400), NormGate(cap=10**400), NormGate(cap="one")])  # type: ignore[arg-type]
+def test_rules_that_are_no_floats(rule: NormGate) -> None:
+    with pytest.raises(InputError, match=r"^norm gate: (eps|cap) is .*, expected a finite number"):
+        norm_factor([1.0], rule)
+
+
+def test_gates_that_are_no_floats() -> None:
+    with pytest.raises(InputError, match=r"^gates: .*; expected \(n,\) finite numbers"):
+        norm_factor([Fraction(10**400)], NormGate())
+    with pytest.raises(InputError, match=r"^mean gate: g is nan, expected a finite float"):
+        mean_gate_doubly_stochastic(3, math.nan)

@@ -206,9 +206,26 @@ def test_nearly_singular_site_is_not_refused():
             "product of 200 mixers: singular values spread over "
             "10^600, beyond float64; expected an exact chain or the graded form",
         ),
+        (
+            Chain([1e-200 * np.eye(2)] * 2),
+            {},
+            "level 2: the identity gauge leaves the range of float64; expected an exact chain",
+        ),
+        (
+            Chain([1e200 * np.eye(2)] * 10),
+            {"gauge": "balanced"},
+            "level 10: the identity gauge leaves the range of float64; expected an exact chain",
+        ),
+        (
+            Chain([[[10**50, 1], [10**100, 10**50]]]),
+            {},
+            "mixer 0: rank 1 of 2, A v = 0 for v = (-1, 2^166.096); expected an invertible mixer "
+            "(the binary and graded forms need none)",
+        ),
     ],
-    ids=["rectangular", "gauge", "zero", "overflow", "spread"],
+    ids=["rectangular", "gauge", "zero", "overflow", "spread", "underflow", "balanced overflow", "long kernel"],
 )
+@pytest.mark.filterwarnings("error")
 def test_refusals(chain, options, message):
     assert str(refusal(chain, **options)) == message
 

@@ -13,6 +13,7 @@ from mutated_module import mutated
 from streamgauge.theory import exact, spectrum
 from streamgauge.theory.errors import InputError
 from streamgauge.theory.graded_benchmark import sinkhorn_chains
+from streamgauge.theory.sinkhorn import sinkhorn
 from streamgauge.theory.spectrum import (
     identity_log10_condition,
     log_singular_pairs,
@@ -190,3 +191,11 @@ def test_right_vectors_of_products(seed):
     size = sum((x * x for x in product.entries()), flint.fmpq(0))
     assert float(flint.arb(size).log().mid()) / 2 == pytest.approx(logs[0], abs=1e-12)
     assert right.T @ right == pytest.approx(np.eye(4), abs=1e-14)
+
+
+@pytest.mark.filterwarnings("error")
+def test_saturated_mixers_bring_no_warning():
+    """Logits of size 1000: entries and cosines around 1e-300, whose squares underflow."""
+    mixers = sinkhorn(1e3 * np.random.default_rng(0).normal(size=(600, 4, 4)), "paper").mixer
+    for chain in mixers.reshape(50, 12, 4, 4):
+        assert np.isfinite(running_log_singular_values(chain)[:, 0]).all()

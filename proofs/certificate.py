@@ -82,14 +82,24 @@ class Certificate:
         return target
 
 
-def sealed(kind: str, numbers: str, body: Mapping[str, Json]) -> Certificate:
-    """``body`` with head and digest, shown to the checker. **Raises** :class:`InputError` where it refuses."""
+def sealed(
+    kind: str,
+    numbers: str,
+    body: Mapping[str, Json],
+    *,
+    file: str | Path | None = None,
+    source: str | Path | None = None,
+) -> Certificate:
+    """``body`` with head and digest, shown to the checker together with the checkpoints it speaks of, if any.
+
+    **Raises** :class:`InputError` where the checker refuses.
+    """
     data = {"format_version": checker.FORMAT_VERSION, "kind": kind, "numbers": numbers, **body}
     canonical = json.dumps(data, sort_keys=True, separators=(",", ":")).encode("ascii")
     made = Certificate({**data, "digest": hashlib.sha256(canonical).hexdigest()})
-    result = checker.check_text(made.text, work=_PATIENCE)
+    result = checker.check_text(made.text, file=file, source=source, work=_PATIENCE)
     if not result.accepted:
-        raise InputError(f"certificate: cannot be given, {result.reason}")
+        raise InputError(f"certificate: cannot be given, {result.reason.removeprefix('accepted, but ')}")
     return made
 
 

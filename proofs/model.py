@@ -115,7 +115,7 @@ def model_certificate(converted: str | Path, source: str | Path) -> Certificate:
             if name in new.names and name in old.names
         },
     }
-    return sealed(form if rule is None else "norm", "float", body)
+    return sealed(form if rule is None else "norm", "float", body, file=converted, source=source)
 
 
 def _rule_json(rule: NormGate) -> dict[str, Json]:

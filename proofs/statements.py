@@ -77,11 +77,14 @@ def above(value: Fraction) -> str:
 def inverse(gauge: Any, level: int) -> Any:
     """P^{-1}, exact or rounded. **Raises** :class:`InputError` naming the level of a singular P."""
     try:
-        return (
-            gauge.inv() if isinstance(gauge, flint.fmpq_mat) else np.asarray(np.linalg.inv(gauge), dtype=np.float64)
-        )
+        if isinstance(gauge, flint.fmpq_mat):
+            return gauge.inv()
+        out = np.asarray(np.linalg.inv(gauge), dtype=np.float64)
     except (np.linalg.LinAlgError, ZeroDivisionError):
         raise InputError(f"gauge {level}: singular, expected an invertible matrix") from None
+    if not np.isfinite(out).all():
+        raise InputError(f"gauge {level}: its inverse is beyond float64, expected an invertible matrix")
+    return out
 
 
 class Level:

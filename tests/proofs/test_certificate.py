@@ -23,6 +23,7 @@ from streamgauge.proofs.checking import check
 from streamgauge.theory.chain import Chain
 from streamgauge.theory.errors import InputError
 from streamgauge.theory.form import NormGate
+from streamgauge.theory.identity import identity_form
 
 FORMS = cases.forms()
 ORTHOGONAL = np.linalg.qr(np.random.default_rng(5).normal(size=(4, 4))).Q
@@ -202,3 +203,10 @@ def test_the_room_exports_lazily():
         "assert streamgauge.proofs.check.__module__ == 'streamgauge.proofs.checking'\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+@pytest.mark.parametrize("size", [5e-324, 1e-310])
+def test_inverse_beyond_float64_is_refused_by_name(size):
+    form = identity_form(Chain([size * np.eye(2)]))
+    with pytest.raises(InputError, match=r"^gauge 1: its inverse is beyond float64"):
+        certificate(form)

@@ -7,6 +7,7 @@ import resource
 import struct
 import subprocess
 import sys
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 
@@ -14,12 +15,16 @@ import certificate_cases as cases
 import numpy as np
 import pytest
 from model_situations import CONFIGS, FILES, MUTANTS, NAMES, SOURCES, START, Bench, every_situation
+from mutated_module import mutated
 from safetensors.numpy import load_file, save_file
+from small_networks import BASE, with_mixers
 
 import streamgauge.examples
+from streamgauge.api import convert
 from streamgauge.proofs import checker
 from streamgauge.proofs.checking import check
 from streamgauge.proofs.model import model_certificate
+from streamgauge.simulate.checkpoint import save_model
 from streamgauge.theory.errors import InputError
 from streamgauge.theory.form import NormGate
 
@@ -182,28 +187,23 @@ def situations(models, tmp_path_factory):
     return every_situation(models, lambda: tmp_path_factory.mktemp("case"))
 
 
-def wrong(names, situations):
+def wrong(module, situations):
     """The first situation that is judged wrongly."""
     for text, new, old, start, words in situations:
-        reason = names["check_text"](text, file=new, source=old).reason
+        reason = module.check_text(text, file=new, source=old).reason
         if not reason.startswith(start) or words not in reason:
             return start, words, reason
     return None
 
 
 def test_the_situations_themselves(situations):
-    assert wrong(vars(checker), situations) is None
+    assert wrong(checker, situations) is None
     assert len(situations) >= 55
 
 
 @pytest.mark.parametrize("name", MUTANTS)
 def test_mutants_of_the_comparison_are_noticed(situations, name):
-    old, new = MUTANTS[name]
-    source = Path(checker.__file__).read_text()
-    assert source.count(old) == 1, (source.count(old), old)
-    names = {"__name__": "checker_mutant"}
-    exec(compile(source.replace(old, new), "mutant", "exec"), names)
-    assert wrong(names, situations) is not None
+    assert wrong(mutated(checker, *MUTANTS[name]), situations) is not None
 
 
 def broken_files():
@@ -322,3 +322,13 @@ def test_shipped_checkpoints_convert_with_a_certificate(tmp_path, name, form, no
     verdict = check(out / "certificate.json", file=out, source=source)
     assert verdict, verdict.reason
     assert max(verdict.witness[k] for k in ("mixers", "writes", "entry", "controllers", "metric")) < 1e-11
+
+
+def test_what_the_files_would_refuse_is_not_given(tmp_path):
+    """Badly scaled streams: every equation holds, but W' misses W (P (x) I) by far more than its limit allows."""
+    config = replace(BASE, residual="hc", mixer="matrix", recipe=None)
+    mixers = [np.diag([1e30, 1.0, 1e-30]), np.diag([1e-30, 1.0, 1e30])]
+    source = save_model(tmp_path / "source", with_mixers(config, mixers))
+    with pytest.raises(InputError, match=r"^certificate: cannot be given, does not match .*controllers off"):
+        convert(source, tmp_path / "out", form="binary")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["source"]

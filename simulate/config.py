@@ -19,6 +19,7 @@ from streamgauge.theory.errors import InputError
 
 FORMAT = "streamgauge"
 FORMAT_VERSION = 1
+FLOAT32_MAX = (2 - 2.0**-23) * 2.0**127
 
 RESIDUALS = ("residual", "hc", "mhc", "ihc", "gated", "mean-gated", "norm-gated")
 CHOICES: dict[str, tuple[str, ...]] = {
@@ -121,7 +122,7 @@ class ModelConfig:
     def _check_recipe(self) -> None:
         from streamgauge.theory.sinkhorn import RECIPES
 
-        if self.recipe not in RECIPES:
+        if not isinstance(self.recipe, str) or self.recipe not in RECIPES:
             known = ", ".join(RECIPES)
             raise InputError(f"config model.recipe: found {self.recipe!r}, expected a Sinkhorn recipe: {known}")
 
@@ -214,3 +215,5 @@ def _number(name: str, value: Any, least: float) -> None:
         raise InputError(f"config model.{name}: found an integer beyond 2^64, expected a finite number >= {least:g}")
     if not isinstance(value, int | float) or isinstance(value, bool) or not math.isfinite(value) or value < least:
         raise InputError(f"config model.{name}: found {value!r}, expected a finite number >= {least:g}")
+    if value > FLOAT32_MAX:  # networks in float32 and below compute with it in float32
+        raise InputError(f"config model.{name}: found {value!r}, expected at most {FLOAT32_MAX:.6g} (float32)")

@@ -39,6 +39,8 @@ from streamgauge.theory.rounding import floating_form
 FORMS = ("identity", "binary", "graded")
 STATE_LIMIT = 100.0
 """Largest |log2| of a norm gate's scale in a converted network: float32 and bfloat16 end at 2^127."""
+AMPLIFIED_LIMIT = 1e-9
+"""Largest relative error in the state that singular values counted as zero may make: what equal logits mean here."""
 
 
 @dataclass(frozen=True)
@@ -89,6 +91,8 @@ def convert_tensors(
     _refuse_unconvertible(config, place)
     chain = network_chain(config, tensors)
     found = floating_form(normal_form(chain, form))
+    _refuse_amplified(found)
+    _refuse_singular(found)
     if norm is not None:
         found = norm_form(found, norm)
         _refuse_out_of_range(found)
@@ -135,6 +139,40 @@ def _refuse_unconvertible(config: ModelConfig, place: str) -> None:
         raise InputError(
             f"{place}: the stack is applied {config.loops} times with the same weights; expected 1 "
             "(around a loop the product of the mixers is a holonomy that no change of basis removes)"
+        )
+
+
+def _refuse_amplified(form: NormalForm) -> None:
+    """A singular value d_l that counts as zero is an error d_l ||Phi(k, l+1)|| ||X_l|| in X_k: see that it is small.
+
+    ``||X_k||`` is taken as ``max_j ||Phi(k, j)||``, j <= k: every site writes something of size 1.  Where no product
+    of mixers grows (mHC) this is at most the tolerance; a free HC may undo at one site what another one shrank.
+    """
+    dropped = np.nan_to_num([label.largest_dropped for label in form.ranks])
+    if not dropped.any():
+        return
+    products = np.eye(form.chain.dims[0])[None]  # Phi(k, j) for j = 0 .. k
+    sizes = np.ones(len(form) + 1)
+    for k, mixer in enumerate(form.chain.mixers, 1):
+        with np.errstate(over="ignore", invalid="ignore"):
+            products = np.concatenate([mixer @ products, np.eye(len(mixer))[None]])
+            norms = np.linalg.norm(products, axis=(1, 2)) / np.sqrt(len(mixer))
+            sizes[k] = norms.max()
+            errors = np.where(dropped[:k] > 0, dropped[:k] * norms[1:] * sizes[:k] / sizes[k], 0.0)
+        worst = int(np.argmax(errors))  # the first NaN, if any
+        if not errors[worst] <= AMPLIFIED_LIMIT:
+            raise InputError(
+                f"mixer {worst}: singular values up to {dropped[worst]:.3g} count as zero and by level {k} they make "
+                f"{errors[worst]:.2g} of the state; expected at most {AMPLIFIED_LIMIT:g} (the binary form drops none)"
+            )
+
+
+def _refuse_singular(form: NormalForm) -> None:
+    report = form.conditioning
+    if not np.isfinite(report.worst):
+        raise InputError(
+            f"gauge {report.worst_level}: singular in float64, expected an invertible one "
+            f"({form.form} form; the graded form is the best conditioned)"
         )
 
 

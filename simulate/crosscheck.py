@@ -107,7 +107,10 @@ def crosscheck(
 
 def relative_rms(found: Tensor, reference: Tensor) -> float:
     """RMS of the difference over RMS of the reference, in float64; inf where ``found`` is not finite."""
-    value = float((found.double() - reference).square().mean().sqrt() / reference.square().mean().sqrt())
+    gap = float((found.double() - reference).square().mean().sqrt())
+    if gap == 0:  # also where both are zero
+        return 0.0
+    value = gap / max(float(reference.square().mean().sqrt()), 5e-324)
     return value if math.isfinite(value) else math.inf
 
 

@@ -162,6 +162,30 @@ def test_what_cannot_be_converted_is_refused_in_one_line(
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize("form", ["identity", "binary"])
+def test_gauge_that_float64_cannot_invert_is_refused_by_name(form: str) -> None:
+    config = replace(BASE, residual="hc", mixer="matrix", recipe=None)
+    near = 0.5 + 2.0**-24  # the product over three sites differs from a singular one by 2^-72
+    model = with_mixers(config, [[[near, 0.5, 0.0], [0.5, near, 0.0], [0.0, 0.0, 1.0]]])
+    with pytest.raises(InputError, match=r"^gauge \d+: singular.*the graded form"):
+        convert_tensors(config, model.state_dict(), form=form, norm=None, place="model")
+    assert convert_tensors(config, model.state_dict(), form="graded", norm=None, place="model").form.check()
+
+
+def test_dropped_singular_value_that_a_later_site_brings_back_is_refused() -> None:
+    """1 beside 1e30 counts as zero, and the next site makes it the largest: equal logits would be luck."""
+    config = replace(BASE, residual="hc", mixer="matrix", recipe=None)
+    model = with_mixers(config, [np.diag([1e30, 1.0, 1e-30]), np.diag([1e-30, 1.0, 1e30])])
+    message = r"^mixer 0: singular values up to 1 count as zero and by level 2 they make 1 of the state; expected at"
+    with pytest.raises(InputError, match=message):
+        convert_tensors(config, model.state_dict(), form="graded", norm=None, place="model")
+    # control: the same values in an order that brings none back, and a product that is zero up to round-off
+    for mixers in ([np.diag([1.0, 1e-30, 1e-30])], [np.eye(3) - 1 / 3, np.full((3, 3), 1 / 3)]):
+        model = with_mixers(config, mixers)
+        out, _ = converted(model, "graded")
+        assert crosscheck(model, out, random_tokens(), precisions=("float64",)).verdict()
+
+
 def test_norm_growth_beyond_the_range_is_refused_and_the_cap_helps() -> None:
     """Rank-one mixers double the survivor at every site: 2^(L/2) passes float32 at depth."""
     config = replace(BASE, sites=("mlp",) * 140, residual="hc", mixer="matrix", recipe=None)

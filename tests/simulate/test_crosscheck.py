@@ -105,3 +105,9 @@ def test_costs_count_what_is_stored(pair: tuple[ByteLM, ByteLM]) -> None:
     assert rows[2].connection == sites * (3 * n * n + n + controller) + head + 2 * n * n + n
     assert rows[0].bytes == 4 * rows[0].parameters
     assert all(r.seconds > 0 for r in rows)
+
+
+def test_zero_logits_equal_zero_logits() -> None:
+    zero = torch.zeros(2, 3)
+    assert relative_rms(zero, zero) == 0
+    assert relative_rms(zero + 1, zero) > 1e300

@@ -108,6 +108,11 @@ BAD_CONFIGS = {
     "many sites": ({"sites": ["mlp"] * 10_001}, "config model.sites: found 10001 sites, expected at most 10000"),
     "truth value": ({"loops": True}, "config model.loops: found True, expected a positive integer"),
     "number": ({"rms_eps": "small"}, "config model.rms_eps: found 'small', expected a finite number >= 0"),
+    "beyond float32": ({"rms_eps": 1e39}, "config model.rms_eps: found 1e+39, expected at most 3.40282e+38"),
+    "recipe is no name": (
+        {"mixer": "logits", "recipe": {"name": "paper"}},
+        "config model.recipe: found {'name': 'paper'}, expected a Sinkhorn recipe: paper",
+    ),
     "not finite": ({"hc_eps": math.inf}, "config model.hc_eps: found inf"),
     "heads": ({"heads": 3}, "config model.heads: found 3, expected width / heads even (8)"),
     "recipe": ({"mixer": "logits"}, "config model.recipe: found None, expected a Sinkhorn recipe: paper"),

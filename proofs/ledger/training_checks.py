@@ -11,9 +11,10 @@ import numpy as np
 from streamgauge.proofs.ledger.tools import verdict
 from streamgauge.proofs.small_network import Training, fresh_network, teacher_task, train
 from streamgauge.theory.exact import Floats
-from streamgauge.theory.sinkhorn import sinkhorn
+from streamgauge.theory.sinkhorn import RECIPES, sinkhorn
 from streamgauge.theory.verdict import Verdict
 
+CONVERGED = replace(RECIPES["paper"], iterations=400)
 STREAMS, WIDTH, HIDDEN, OUTPUTS, SAMPLES = 4, 6, 12, 3, 64
 
 
@@ -34,7 +35,7 @@ def mixers_of(experiment: Experiment) -> Floats:
     dice = np.random.default_rng(experiment.seed + 100)
     shape = (experiment.sites, STREAMS, STREAMS)
     if experiment.mixers == "doubly stochastic":
-        return sinkhorn(dice.standard_normal(shape) + 2 * np.eye(STREAMS), "paper").matrix
+        return sinkhorn(dice.standard_normal(shape) + 2 * np.eye(STREAMS), CONVERGED).matrix
     if experiment.mixers == "rotations":
         return experiment.scale * np.linalg.qr(dice.standard_normal(shape))[0]
     return experiment.scale * np.broadcast_to(np.eye(STREAMS), shape)

@@ -343,6 +343,6 @@ CLAIMS = (
         ),
         hypotheses=("positive start", "finitely many sweeps, no round-off, no eps"),
         note="After finitely many sweeps one marginal is exact and the other is not. The same answer later calls it "
-        "an approximate projection. At logits spread over 24 the error after 20 sweeps is of order 0.1 (E23).",
+        "an approximate projection. How far off it is depends on the logits (E23).",
     ),
 )

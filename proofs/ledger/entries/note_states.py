@@ -13,7 +13,7 @@ import flint
 import sympy
 
 from streamgauge.proofs.ledger.core import Case, Check, Claim
-from streamgauge.proofs.ledger.tools import column, counted, fixed, plain, rational, row, vanishes, verdict
+from streamgauge.proofs.ledger.tools import column, counted, diagonal, fixed, plain, rational, row, vanishes, verdict
 from streamgauge.theory.exact import identity
 from streamgauge.theory.sinkhorn import sinkhorn
 from streamgauge.theory.verdict import Verdict
@@ -37,24 +37,53 @@ def _unrolls(value: Unrolled) -> Verdict:
     return vanishes(states[-1] - total, f"x_{value.depth} minus x_{value.start} and {len(value.terms)} branches")
 
 
-def _norms(value: tuple[flint.fmpq_mat, flint.fmpq, flint.fmpq]) -> Verdict:
-    """The stated infinity and one norms against the largest gain over the extreme points of the unit balls."""
-    a, infinity, one = value
-    n = a.ncols()
+@dataclass(frozen=True)
+class Norms:
+    """A matrix with its stated infinity norm, 1-norm and *squared* spectral norm."""
+
+    matrix: flint.fmpq_mat
+    infinity: flint.fmpq
+    one: flint.fmpq
+    two_squared: flint.fmpq
+
+
+def _norms(value: Norms) -> Verdict:
+    """The largest gains over the extreme points of the two unit balls; s I - A^T A semidefinite and singular."""
+    a, n = value.matrix, value.matrix.ncols()
     signs = [a * column(*s) for s in itertools.product((-1, 1), repeat=n)]
     units = [a * column(*(int(i == j) for i in range(n))) for j in range(n)]
     gain_infinity = max(max(abs(x) for x in y.entries()) for y in signs)
     gain_one = max(sum((abs(x) for x in y.entries()), flint.fmpq(0)) for y in units)
-    reason = f"largest gains {gain_infinity} and {gain_one}, stated {infinity} and {one}"
-    return verdict((gain_infinity, gain_one) == (infinity, one), reason, gains=(gain_infinity, gain_one), matrix=a)
+    gap = identity(n) * value.two_squared - a.transpose() * a
+    minors = [
+        flint.fmpq_mat(len(k), len(k), [gap[i, j] for i in k for j in k]).det()
+        for size in range(1, n + 1)
+        for k in itertools.combinations(range(n), size)
+    ]
+    ok = (gain_infinity, gain_one) == (value.infinity, value.one) and min(minors) >= 0 and gap.det() == 0
+    reason = f"largest gains {gain_infinity} and {gain_one}, stated {value.infinity} and {value.one}"
+    return verdict(
+        ok, f"{reason}; squared spectral norm {value.two_squared}", gains=(gain_infinity, gain_one), matrix=a
+    )
 
 
 def _norm_case(seed: int) -> Case:
+    """A = Q1 diag(sigma) Q2 with rational reflections, so that the spectral norm is known."""
     dice = random.Random(seed)
-    a = rational([[dice.randint(-9, 9) for _ in range(3)] for _ in range(3)])
+    sigma = sorted((Fraction(dice.randint(0, 9)) for _ in range(3)), reverse=True)
+
+    def reflection() -> flint.fmpq_mat:
+        v = column(*(dice.randint(-3, 3) for _ in range(2)), 1)
+        return identity(3) - v * v.transpose() * 2 / (v.transpose() * v)[0, 0]
+
+    a = reflection() * diagonal(sigma) * reflection()
     rows = max(sum((abs(x) for x in line), flint.fmpq(0)) for line in a.tolist())
     cols = max(sum((abs(x) for x in line), flint.fmpq(0)) for line in a.transpose().tolist())
-    return Case(f"random 3 x 3, seed {seed}", (a, rows, cols))
+    two = flint.fmpq(int(sigma[0]) ** 2)
+    return Case(f"3 x 3 with singular values {plain(sigma)}", Norms(a, rows, cols, two))
+
+
+SIGNED = rational([[10, -9], [0, 0]])
 
 
 def _sums(value: tuple[tuple[int, ...], int, int]) -> Verdict:
@@ -193,14 +222,14 @@ CLAIMS = (
         "N",
         "2",
         r"$\|A\|_\infty$ is the largest absolute row sum and $\|A\|_1$ the largest absolute column sum: the largest "
-        r"gains in the max norm and in the 1-norm.",
+        r"gains in the max norm and in the 1-norm; $\|A\|_2$ is the largest singular value.",
         "definition",
         "exact certificate",
         Check(
-            "Gains at all extreme points of the unit balls, exactly.",
+            "Gains at all extreme points of the unit balls; $s - A^T A$ semidefinite and singular, exactly.",
             _norms,
             counted(5, 60, _norm_case),
-            Case("signed row sum of (10, -9)", (rational([[10, -9]]), flint.fmpq(1), flint.fmpq(10))),
+            Case("signed row sum of (10, -9)", Norms(SIGNED, flint.fmpq(1), flint.fmpq(10), flint.fmpq(181))),
         ),
     ),
     Claim(

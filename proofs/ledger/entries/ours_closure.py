@@ -14,7 +14,18 @@ import numpy as np
 from streamgauge.proofs.ledger.core import Case, Check, Claim, Level
 from streamgauge.proofs.ledger.entries.ours_gauge import any_network, regauged
 from streamgauge.proofs.ledger.entries.ours_width import SEED, positive_chain
-from streamgauge.proofs.ledger.tools import Network, column, counted, depth_kernel, fixed, rational, row, verdict
+from streamgauge.proofs.ledger.tools import (
+    Network,
+    column,
+    counted,
+    depth_kernel,
+    fixed,
+    quadratic,
+    rational,
+    row,
+    run_exactly,
+    verdict,
+)
 from streamgauge.theory.doubly import uniform
 from streamgauge.theory.exact import identity
 from streamgauge.theory.verdict import Verdict
@@ -48,6 +59,22 @@ def _approaches(value: tuple[Network, Family]) -> Verdict:
         quotients.append(float(_distance(net, pure) / flint.fmpq(eps.numerator, eps.denominator)))
     ok = all(q <= 2 * quotients[0] + 1e-9 for q in quotients)
     return verdict(ok, f"kernel distance / eps: {', '.join(f'{q:.4g}' for q in quotients)}", quotients=quotients)
+
+
+def _outputs_approach(value: tuple[Network, Family]) -> Verdict:
+    """The same for the functions: outputs over eps on a grid of inputs, quadratic branches with a bias."""
+    net, family = value
+    branches = [quadratic] * len(net)
+    inputs = [rational([[a, 1], [b, -1]]) / 4 for a in (-4, 0, 3) for b in (-2, 4)]
+    quotients = []
+    for eps in EPS:
+        pure = _pure(net, family(eps))
+        gaps = (run_exactly(net, x, branches) - run_exactly(pure, x, branches) for x in inputs)
+        quotients.append(
+            float(max(abs(y) for gap in gaps for y in gap.entries()) / flint.fmpq(eps.numerator, eps.denominator))
+        )
+    ok = all(q <= 2 * quotients[0] + 1e-9 for q in quotients)
+    return verdict(ok, f"output distance / eps: {', '.join(f'{q:.4g}' for q in quotients)}", quotients=quotients)
 
 
 def _shifted(net: Network) -> Family:
@@ -268,6 +295,21 @@ CLAIMS = (
         ),
         hypotheses=("kernel level", "static A of any rank"),
         note="No more: Hankel ranks cannot rise in a limit, so the closure is exactly {max rank of H_t at most N}.",
+    ),
+    Claim(
+        "P49",
+        "ours",
+        "closure",
+        r"On compact sets the functions are within $O(\epsilon)$ too, for locally Lipschitz branches.",
+        "theorem",
+        "exact certificate",
+        Check(
+            "Outputs on a grid of inputs, quadratic branches with a bias, exactly.",
+            _outputs_approach,
+            counted(4, 20, lambda i: Case(f"seed {i}", (any_network(i, sites=3), _shifted(any_network(i, sites=3))))),
+            Case("the seed with its reset left out", (SEED, _stuck(SEED))),
+        ),
+        hypotheses=("a compact set of inputs", "locally Lipschitz branches, static A"),
     ),
     Claim(
         "P19",

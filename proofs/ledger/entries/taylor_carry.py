@@ -216,11 +216,11 @@ CLAIMS = (
             Case("identity times 1.04", Experiment("identity", 1.04)),
         ),
         hypotheses=("4 streams, width 6, tanh branches, gradient descent with momentum and a bound on the gradient",),
-        note="Evidence by example at small scale. A factor 2 a site is lost from the start. With rotations times 1.05, "
-        "five of seven seeds end lower than with doubly stochastic mixers and two higher, the loss rising at most 1.62 "
-        "times above its least (doubly stochastic: 1.31). At scale: unconstrained HC beats the baseline "
-        "(arXiv:2409.19606; 27B in the mHC paper's table 4, with a loss spike that it survives), and sHC (2603.20896) "
-        "and oHC (2609.02672) train without B_n. Expansion that compounds with depth is a risk, not a bar.",
+        note="Evidence by example at small scale. A factor 2 a site is lost from the start. With rotations times "
+        "1.05, five of seven seeds end lower than with doubly stochastic mixers and two higher; the loss rises at "
+        "most 1.62 times above its least (doubly stochastic: 1.31). At scale: unconstrained HC beats the baseline "
+        "(arXiv:2409.19606; 27B in the mHC paper's table 4, with a loss spike that it survives), and sHC "
+        "(2603.20896) and oHC (2609.02672) train without B_n. Expansion that compounds is a risk, not a bar.",
     ),
     Claim(
         "T09",

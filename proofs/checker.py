@@ -96,13 +96,6 @@ class Context:
         if self.work < 0:
             raise Refused(self.place, f"needs more arithmetic than {MAX_WORK} digit products; raise it with --work")
 
-    def bound(self, part: dict[str, Any], place: str, name: str, computed: Fraction) -> Fraction:
-        """The stated bound ``part[name]``, which must not be below what the data give."""
-        stated = Fraction(*number(part[name], f"{place}.{name}", True))
-        if stated < computed:
-            raise Refused(f"{place}.{name}", f"states {show(stated)} where the data give {show(computed)}")
-        return stated
-
     def relative(self, place: str, name: str, error: Fraction, size: Fraction, limit: Fraction) -> None:
         """The error must be small beside the size; the largest quotient of each name becomes a fact."""
         if error > limit * size:
@@ -178,7 +171,7 @@ def from_pairs(pairs: Sequence[Sequence[tuple[int, int]]], cols: int, place: str
     return Mat([[p * (den // q) for p, q in row] for row in pairs], cols, den, ctx)
 
 
-# Reading: every function takes the value and its place, and refuses by that place.
+# Reading.
 
 
 def load(text: str) -> dict[str, Any]:
@@ -234,78 +227,104 @@ def _walk(value: Any, place: str, count: list[int]) -> None:
             _walk(item, f"{place}[{i}]", count)
 
 
-def fields(value: Any, place: str, required: Iterable[str], optional: Iterable[str] = ()) -> dict[str, Any]:
-    """An object with all required fields and no others but the optional ones."""
-    if not isinstance(value, dict):
-        raise Refused(place, f"found {_kind(value)}, expected an object")
-    needed, dot = tuple(required), f"{place}." if place else ""
-    for name in needed:
-        if name not in value:
-            raise Refused(f"{dot}{name}", "missing")
-    for name in value:
-        if name not in needed and name not in tuple(optional):
-            raise Refused(f"{dot}{name[:60]}", "unknown field")
-    return value
+class Field:
+    """A value of the certificate with its place; every reader refuses by that place."""
 
+    def __init__(self, value: Any, place: str, ctx: Context) -> None:
+        self.value, self.place, self.ctx = value, place, ctx
 
-def items(value: Any, place: str, length: int | None = None) -> list[Any]:
-    """A list, of that length if one is given."""
-    if not isinstance(value, list):
-        raise Refused(place, f"found {_kind(value)}, expected a list")
-    if length is not None and len(value) != length:
-        raise Refused(place, f"found {len(value)} items, expected {length}")
-    return value
+    def __getitem__(self, key: str | int) -> Field:
+        return Field(self.value[key], self.at(key), self.ctx)
 
+    def __contains__(self, name: str) -> bool:
+        return name in self.value
 
-def integer(value: Any, place: str, top: int) -> int:
-    """An integer from 0 to ``top``."""
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= top:
-        raise Refused(place, f"found {_kind(value)}, expected an integer from 0 to {top}")
-    return value
+    def at(self, key: str | int) -> str:
+        """The place of a part, there or not."""
+        return f"{self.place}[{key}]" if isinstance(key, int) else f"{self.place}.{key[:60]}".lstrip(".")
 
+    def refused(self, why: str) -> Refused:
+        """The refusal of this value, to be raised."""
+        return Refused(self.place, why)
 
-def choice(value: Any, place: str, allowed: Iterable[str]) -> str:
-    """One of the allowed words."""
-    if not isinstance(value, str) or value not in allowed:
-        raise Refused(place, f"found {_kind(value)}, expected one of {', '.join(allowed)}")
-    return value
+    def having(self, required: Sequence[str], optional: Iterable[str] = ()) -> Field:
+        """An object with all required fields and no others but the optional ones."""
+        if not isinstance(self.value, dict):
+            raise self.refused(f"found {_kind(self.value)}, expected an object")
+        for name in required:
+            if name not in self.value:
+                raise Refused(self.at(name), "missing")
+        known = {*required, *optional}
+        for name in self.value:
+            if name not in known:
+                raise Refused(self.at(name), "unknown field")
+        return self
+
+    def items(self, length: int | None = None) -> list[Field]:
+        """A list, of that length if one is given."""
+        if not isinstance(self.value, list):
+            raise self.refused(f"found {_kind(self.value)}, expected a list")
+        if length is not None and len(self.value) != length:
+            raise self.refused(f"found {len(self.value)} items, expected {length}")
+        return [self[i] for i in range(len(self.value))]
+
+    def integer(self, top: int) -> int:
+        """An integer from 0 to ``top``."""
+        if isinstance(self.value, bool) or not isinstance(self.value, int) or not 0 <= self.value <= top:
+            raise self.refused(f"found {_kind(self.value)}, expected an integer from 0 to {top}")
+        return self.value
+
+    def choice(self, allowed: Iterable[str]) -> str:
+        """One of the allowed words."""
+        if not isinstance(self.value, str) or self.value not in allowed:
+            raise self.refused(f"found {_kind(self.value)}, expected one of {', '.join(allowed)}")
+        return self.value
+
+    def pair(self) -> tuple[int, int]:
+        """(numerator, denominator) of a number in its one canonical spelling."""
+        value = self.value
+        if not isinstance(value, str):
+            raise self.refused(f"found {_kind(value)}, expected a number as a string")
+        if len(value) > (32 if self.ctx.floats else 2 * MAX_DIGITS + 2):
+            raise self.refused(f"number of {len(value)} characters, more than {MAX_DIGITS} digits allow")
+        if self.ctx.floats:
+            try:
+                x = float.fromhex(value)
+            except (ValueError, OverflowError):
+                x = math.nan
+            if not math.isfinite(x) or x.hex() != value:
+                raise self.refused(f"found {value[:40]!r}, expected a finite float64 as float.hex() writes it")
+            return x.as_integer_ratio()
+        for digits in value.lstrip("-").split("/"):
+            if len(digits) > MAX_DIGITS:
+                raise self.refused(f"integer of {len(digits)} digits, more than {MAX_DIGITS}")
+        found = RATIONAL.fullmatch(value)
+        p, q = (int(found[1]), int(found[2] or 1)) if found else (0, 0)
+        if not found or (found[2] and (q < 2 or math.gcd(p, q) != 1)):
+            raise self.refused(f"found {value[:40]!r}, expected p or p/q in lowest terms")
+        return p, q
+
+    def number(self) -> Fraction:
+        """The same as a fraction."""
+        return Fraction(*self.pair())
+
+    def matrix(self, rows: int, cols: int) -> Mat:
+        """A list of ``rows`` rows of ``cols`` numbers each."""
+        pairs = [[x.pair() for x in row.items(cols)] for row in self.items(rows)]
+        return from_pairs(pairs, cols, self.place, self.ctx)
+
+    def covers(self, computed: Fraction) -> Fraction:
+        """A stated bound, which must not be below what the data give."""
+        stated = self.number()
+        if stated < computed:
+            raise self.refused(f"states {show(stated)} where the data give {show(computed)}")
+        return stated
 
 
 def _kind(value: Any) -> str:
     if isinstance(value, str | int):
         return repr(value)[:40]
     return "an object" if isinstance(value, dict) else "a list" if isinstance(value, list) else "null"
-
-
-def number(value: Any, place: str, floats: bool) -> tuple[int, int]:
-    """(numerator, denominator) of a number in its one canonical spelling."""
-    if not isinstance(value, str):
-        raise Refused(place, f"found {_kind(value)}, expected a number as a string")
-    if len(value) > (32 if floats else 2 * MAX_DIGITS + 2):
-        raise Refused(place, f"number of {len(value)} characters, more than {MAX_DIGITS} digits allow")
-    if floats:
-        try:
-            x = float.fromhex(value)
-        except (ValueError, OverflowError):
-            x = math.nan
-        if not math.isfinite(x) or x.hex() != value:
-            raise Refused(place, f"found {value[:40]!r}, expected a finite float64 as float.hex() writes it")
-        return x.as_integer_ratio()
-    for digits in value.lstrip("-").split("/"):
-        if len(digits) > MAX_DIGITS:
-            raise Refused(place, f"integer of {len(digits)} digits, more than {MAX_DIGITS}")
-    found = RATIONAL.fullmatch(value)
-    p, q = (int(found[1]), int(found[2] or 1)) if found else (0, 0)
-    if not found or (found[2] and (q < 2 or math.gcd(p, q) != 1)):
-        raise Refused(place, f"found {value[:40]!r}, expected p or p/q in lowest terms")
-    return p, q
-
-
-def matrix(value: Any, place: str, rows: int, cols: int, ctx: Context) -> Mat:
-    """A list of ``rows`` rows of ``cols`` numbers each."""
-    grid = [items(row, f"{place}[{i}]", cols) for i, row in enumerate(items(value, place, rows))]
-    pairs = [[number(x, f"{place}[{i}][{j}]", ctx.floats) for j, x in enumerate(row)] for i, row in enumerate(grid)]
-    return from_pairs(pairs, cols, place, ctx)
 
 
 def show(x: Fraction) -> str:
@@ -324,155 +343,156 @@ class Level(NamedTuple):
     rho: Fraction
 
 
-def check_chain(ctx: Context) -> str:
+def check_chain(data: Field) -> str:
     """``identity``, ``binary``, ``graded`` and ``norm``: the equation at every site, every P_l invertible."""
-    data, norm = ctx.data, ctx.data["kind"] == "norm"
-    ctx.floats = choice(data["numbers"], "numbers", ("rational", "float")) == "float"
+    ctx, norm = data.ctx, data["kind"].value == "norm"
+    ctx.floats = data["numbers"].choice(("rational", "float")) == "float"
     optional = ("entry", "readout", "model") if ctx.floats else ("entry", "readout")
-    fields(data, "", (*HEAD, "slots", "levels", "sites", *(("base", "norm") if norm else ())), optional)
-    base = choice(data["base"], "base", ("identity", "binary", "graded")) if norm else data["kind"]
-    sites = items(data["sites"], "sites")
-    slots = _slots(data["slots"], len(sites) + 1)
-    given = items(data["levels"], "levels", len(slots))
-    rule = norm_rule(ctx) if norm else None
-    levels = ctx.levels = [_level(ctx, part, f"levels[{l}]", len(slots[l]), rule) for l, part in enumerate(given)]
+    data.having((*HEAD, "slots", "levels", "sites", *(("base", "norm") if norm else ())), optional)
+    base = (data["base"] if norm else data["kind"]).choice(("identity", "binary", "graded"))
+    sites = data["sites"].items()
+    slots = _slots(data["slots"].items(len(sites) + 1))
+    given = data["levels"].items(len(slots))
+    rule = norm_rule(data["norm"]) if norm else None
+    levels = ctx.levels = [_level(part, len(row), rule) for part, row in zip(given, slots)]
     scale = Fraction(1)
     bars = len(slots[0])
     for l, site in enumerate(sites):
-        place = ctx.place = f"sites[{l}]"
-        gates = _gates(ctx, site, place, slots, l, base)
+        ctx.place = site.place
+        gates = _gates(site, slots, l, base)
         alive = sum(1 for p, _ in gates if p)
         bars += len(slots[l + 1]) - alive
         factor = Fraction(1), Fraction(0)
-        if rule and ctx.floats:
-            factor = _factor(ctx, site, place, from_pairs([gates], len(gates), place, ctx), rule)
-        elif rule:
-            squared = _factor_squared(ctx, site, place, from_pairs([gates], len(gates), place, ctx), rule)
-            scale = _scale(ctx, given[l], f"levels[{l}]", scale) / squared
-        _site(ctx, site, place, slots[l : l + 2], gates, levels[l : l + 2], factor)
+        if rule:
+            g = from_pairs([gates], len(gates), site.place, ctx)
+            if ctx.floats:
+                factor = _factor(site["factor"], g, rule)
+            else:
+                scale = _scale(given[l], scale) / _factor_squared(site["factor_squared"], g, rule)
+        _site(site, slots[l : l + 2], gates, levels[l : l + 2], factor)
     if rule and not ctx.floats:
-        _scale(ctx, given[-1], f"levels[{len(sites)}]", scale)
-    _pair(ctx, data, "", "entry", levels[0], None)
-    _pair(ctx, data, "", "readout", levels[-1], None)
+        _scale(given[-1], scale)
+    _pair(data, "entry", levels[0])
+    _pair(data, "readout", levels[-1])
     if "model" in data:
-        _model(ctx)
+        _model(data)
     return _conclusion(ctx, len(sites), f"norm on {base}" if norm else base, bars)
 
 
-def _slots(value: Any, levels: int) -> list[list[int]]:
+def _slots(levels: list[Field]) -> list[list[int]]:
     """For every level the slot of each column: distinct numbers below the largest width."""
-    rows = [items(row, f"slots[{l}]") for l, row in enumerate(items(value, "slots", levels))]
+    rows = [level.items() for level in levels]
     top = max(map(len, rows)) - 1
-    for l, row in enumerate(rows):
-        if len({integer(s, f"slots[{l}][{i}]", top) for i, s in enumerate(row)}) < len(row):
-            raise Refused(f"slots[{l}]", "a slot twice")
-    return rows
+    out = [[slot.integer(top) for slot in row] for row in rows]
+    for level, row in zip(levels, out):
+        if len(set(row)) < len(row):
+            raise level.refused("a slot twice")
+    return out
 
 
-def _level(ctx: Context, part: Any, place: str, n: int, rule: Any) -> Level:
-    ctx.place = place
+def _level(part: Field, n: int, rule: Any) -> Level:
+    """P_l Q_l = I, exactly or within rho_l < 1, and the metric."""
+    ctx = part.ctx
+    ctx.place = part.place
     required = ("gauge", "inverse", *(("rho",) if ctx.floats else ("scale_squared",) if rule else ()))
-    metric = ctx.floats and isinstance(part, dict) and ("metric" in part or "metric_bound" in part)
-    fields(part, place, (*required, *(("metric", "metric_bound") if metric else ())))
-    gauge, inverse = (matrix(part[name], f"{place}.{name}", n, n, ctx) for name in ("gauge", "inverse"))
+    metric = ctx.floats and isinstance(part.value, dict) and ("metric" in part or "metric_bound" in part)
+    part.having((*required, *(("metric", "metric_bound") if metric else ())))
+    gauge, inverse = (part[name].matrix(n, n) for name in ("gauge", "inverse"))
     rest = identity(n, ctx) - gauge @ inverse
     if not ctx.floats:
-        rest.must_vanish(place, "P Q = I")
+        rest.must_vanish(part.place, "P Q = I")
         return Level(gauge, inverse, Fraction(0))
     rho, rho_columns = rest.norm(), rest.transposed().norm()
-    if rho >= 1 or ctx.bound(part, place, "rho", rho) >= 1:
-        raise Refused(place, f"||I - P Q|| is {show(rho)}, expected below 1: P is not shown to be invertible")
+    if rho >= 1 or part["rho"].covers(rho) >= 1:
+        raise part.refused(f"||I - P Q|| is {show(rho)}, expected below 1: P is not shown to be invertible")
     # in a model certificate Q_l is the write map of the site before, so rho_l is how far P_l Q_l r may be from r
-    name, limit = (
-        ("writes", OTHER_LIMIT) if "model" in ctx.data and place != "levels[0]" else ("inverse", Fraction(1))
+    writes = "model" in ctx.data and part.place != "levels[0]"
+    ctx.relative(
+        part.place, "writes" if writes else "inverse", rho, Fraction(1), OTHER_LIMIT if writes else Fraction(1)
     )
-    ctx.relative(place, name, rho, Fraction(1), limit)
     if metric:
-        t = matrix(part["metric"], f"{place}.metric", n, n, ctx)
+        t = part["metric"].matrix(n, n)
         if rho_columns >= 1 or any(x for i, row in enumerate(t.rows) for x in row[:i]):
-            raise Refused(f"{place}.metric", "expected an upper triangle and column sums of |I - P Q| below 1")
+            raise part["metric"].refused("expected an upper triangle and column sums of |I - P Q| below 1")
         gap = inverse.transposed() @ (t.transposed() @ t - gauge.transposed() @ gauge) @ inverse
         error = gap.norm() / ((1 - rho) * (1 - rho_columns))
-        ctx.bound(part, place, "metric_bound", error)
-        ctx.relative(f"{place}.metric", "metric", error, Fraction(1), OTHER_LIMIT)
+        part["metric_bound"].covers(error)
+        ctx.relative(part["metric"].place, "metric", error, Fraction(1), OTHER_LIMIT)
     return Level(gauge, inverse, rho)
 
 
-def _gates(ctx: Context, site: Any, place: str, slots: list[list[int]], l: int, base: str) -> list[tuple[int, int]]:
+def _gates(site: Field, slots: list[list[int]], l: int, base: str) -> list[tuple[int, int]]:
     """The gates by slot; a slot that is not at both ends of the site has gate 0."""
-    names = ("mixer", "gates", *(("residual", "distance") if ctx.floats else ()))
-    if ctx.data["kind"] == "norm":
-        names = (*names, "factor" if ctx.floats else "factor_squared")
-    fields(site, place, names, ("read", "write"))
-    size = max(map(len, slots))
-    given = items(site["gates"], f"{place}.gates", size)
-    gates = [number(g, f"{place}.gates[{s}]", ctx.floats) for s, g in enumerate(given)]
+    floats = site.ctx.floats
+    names = ("mixer", "gates", *(("residual", "distance") if floats else ()))
+    if site.ctx.data["kind"] == "norm":
+        names = (*names, "factor" if floats else "factor_squared")
+    site.having(names, ("read", "write"))
+    given = site["gates"].items(max(map(len, slots)))
+    gates = [gate.pair() for gate in given]
     for s, (p, q) in enumerate(gates):
         if base == "identity" and (p, q) != (1, 1):
-            raise Refused(f"{place}.gates[{s}]", "expected 1 in the identity form")
+            raise given[s].refused("expected 1 in the identity form")
         if base == "binary" and (p not in (0, 1) or q != 1):
-            raise Refused(f"{place}.gates[{s}]", "expected 0 or 1 in the binary form")
+            raise given[s].refused("expected 0 or 1 in the binary form")
         if p and not (s in slots[l] and s in slots[l + 1]):
-            raise Refused(f"{place}.gates[{s}]", "expected 0: the slot is not at both ends of the site")
+            raise given[s].refused("expected 0: the slot is not at both ends of the site")
     return gates
 
 
 def _site(
-    ctx: Context,
-    site: dict[str, Any],
-    place: str,
+    site: Field,
     slots: list[list[int]],
     gates: list[tuple[int, int]],
     levels: list[Level],
     factor: tuple[Fraction, Fraction],
 ) -> None:
     """A_l P_l = P_{l+1} D_l; ``factor`` is the stored c_l (1 without) and how far the true one may be from it."""
-    (before, after), (c, gap), columns = levels, factor, slots[0]
-    mixer = matrix(site["mixer"], f"{place}.mixer", len(slots[1]), len(columns), ctx)
+    (before, after), (c, gap), columns, ctx = levels, factor, slots[0], site.ctx
+    mixer = site["mixer"].matrix(len(slots[1]), len(columns))
     scaled = [(p * c.numerator, q * c.denominator) for p, q in gates]
     diagonal = [[scaled[t] if s == t else (0, 1) for t in columns] for s in slots[1]]
-    carried = after.gauge @ from_pairs(diagonal, len(columns), place, ctx)
+    carried = after.gauge @ from_pairs(diagonal, len(columns), site.place, ctx)
     error = carried - mixer @ before.gauge
     if ctx.floats:
         distance = (error @ before.inverse).norm() + gap / c * (carried @ before.inverse).norm()
         distance /= 1 - before.rho
-        ctx.bound(site, place, "residual", error.norm())
-        ctx.bound(site, place, "distance", distance)
-        ctx.relative(place, "mixers", distance, mixer.norm(), MIXER_LIMIT)
+        site["residual"].covers(error.norm())
+        site["distance"].covers(distance)
+        ctx.relative(site.place, "mixers", distance, mixer.norm(), MIXER_LIMIT)
     else:
-        error.must_vanish(place, "A P = P' D")
-    _pair(ctx, site, place, "read", before, mixer)
-    _pair(ctx, site, place, "write", after, mixer)
+        error.must_vanish(site.place, "A P = P' D")
+    _pair(site, "read", before)
+    _pair(site, "write", after)
 
 
-def _pair(ctx: Context, part: dict[str, Any], place: str, name: str, level: Level, mixer: Mat | None) -> None:
+def _pair(part: Field, name: str, level: Level) -> None:
     """A stored read or readout against p P, a stored write or entry against P stored = r."""
     if name not in part:
         return
-    at, row, n = f"{place}.{name}" if place else name, name in ("read", "readout"), level.gauge.cols
-    given = fields(part[name], at, ("source", "stored", *(("distance",) if ctx.floats else ())))
+    ctx, n, row, end = part.ctx, level.gauge.cols, name in ("read", "readout"), name in ("entry", "readout")
+    given = part[name].having(("source", "stored", *(("distance",) if ctx.floats else ())))
     size = 1
-    if mixer is None:  # entry (n, k) and readout (k, n) may have several columns or rows
-        first = items(given["source"], f"{at}.source")
-        size = len(first) if row else len(items(first[0], f"{at}.source[0]")) if first else 0
-    rows, cols = (size, n) if row else (n, size)
-    source, stored = (matrix(given[k], f"{at}.{k}", rows, cols, ctx) for k in ("source", "stored"))
+    if end:  # entry (n, k) and readout (k, n) may have several columns or rows
+        first = given["source"].items()
+        size = len(first) if row else len(first[0].items()) if first else 0
+    source, stored = (given[k].matrix(*((size, n) if row else (n, size))) for k in ("source", "stored"))
     error = stored - source @ level.gauge if row else level.gauge @ stored - source
     if not ctx.floats:
-        error.must_vanish(at, "stored = source P" if row else "P stored = source")
+        error.must_vanish(given.place, "stored = source P" if row else "P stored = source")
         return
     distance = (error @ level.inverse).norm() / (1 - level.rho) if row else error.norm()
-    ctx.bound(given, at, "distance", distance)
-    ctx.relative(at, name if name in ("entry", "readout") else f"{name}s", distance, source.norm(), OTHER_LIMIT)
+    given["distance"].covers(distance)
+    ctx.relative(given.place, name if end else f"{name}s", distance, source.norm(), OTHER_LIMIT)
 
 
-def norm_rule(ctx: Context) -> tuple[Fraction, Fraction | None]:
+def norm_rule(part: Field) -> tuple[Fraction, Fraction | None]:
     """(eps, cap) of ``norm``."""
-    part = fields(ctx.data["norm"], "norm", ("eps", "cap"))
-    eps = Fraction(*number(part["eps"], "norm.eps", ctx.floats))
-    cap = None if part["cap"] is None else Fraction(*number(part["cap"], "norm.cap", ctx.floats))
-    if eps < 0 or (eps and not ctx.floats) or (cap is not None and cap <= 0):
-        raise Refused("norm", "expected eps >= 0 (0 with rationals: c^2 would be irrational) and cap > 0 or null")
+    part.having(("eps", "cap"))
+    eps = part["eps"].number()
+    cap = None if part["cap"].value is None else part["cap"].number()
+    if eps < 0 or (eps and not part.ctx.floats) or (cap is not None and cap <= 0):
+        raise part.refused("expected eps >= 0 (0 with rationals: c^2 would be irrational) and cap > 0 or null")
     return eps, cap
 
 
@@ -483,9 +503,9 @@ def root(x: Fraction, bits: int = 128) -> tuple[Fraction, Fraction]:
     return Fraction(r, den), Fraction(r + 1, den)
 
 
-def _factor(ctx: Context, site: dict[str, Any], place: str, g: Mat, rule: Any) -> tuple[Fraction, Fraction]:
+def _factor(given: Field, g: Mat, rule: Any) -> tuple[Fraction, Fraction]:
     """The stored c_l and how far c(g_l) may be from it; brackets of both square roots decide."""
-    stored = Fraction(*number(site["factor"], f"{place}.factor", True))
+    stored = given.number()
     (eps, cap), square = rule, g.square()
     low = high = Fraction(1)
     if square:
@@ -495,24 +515,25 @@ def _factor(ctx: Context, site: dict[str, Any], place: str, g: Mat, rule: Any) -
             low, high = min(low, cap), min(high, cap)
     gap = max(stored - low, high - stored, Fraction(0))
     if gap > FACTOR_LIMIT * low:
-        raise Refused(f"{place}.factor", f"off by {show(gap)}, the rule gives {show(low)}")
+        raise given.refused(f"off by {show(gap)}, the rule gives {show(low)}")
     return stored, gap
 
 
-def _factor_squared(ctx: Context, site: dict[str, Any], place: str, g: Mat, rule: Any) -> Fraction:
-    stored = Fraction(*number(site["factor_squared"], f"{place}.factor_squared", False))
+def _factor_squared(given: Field, g: Mat, rule: Any) -> Fraction:
+    """The stored c_l^2, which must be the rule's."""
     cap, square = rule[1], g.square()
     true = g.cols / square if square else Fraction(1)
     if square and cap is not None:
         true = min(true, cap * cap)
-    if stored != true:
-        raise Refused(f"{place}.factor_squared", "is not min(cap^2, n / sum g^2)")
-    return stored
+    if given.number() != true:
+        raise given.refused("is not min(cap^2, n / sum g^2)")
+    return true
 
 
-def _scale(ctx: Context, part: dict[str, Any], place: str, expected: Fraction) -> Fraction:
-    if Fraction(*number(part["scale_squared"], f"{place}.scale_squared", False)) != expected:
-        raise Refused(f"{place}.scale_squared", "is not s_0^2 = 1 or s_{l-1}^2 / c_{l-1}^2")
+def _scale(level: Field, expected: Fraction) -> Fraction:
+    """The stored s_l^2, which must be the one expected."""
+    if level["scale_squared"].number() != expected:
+        raise level["scale_squared"].refused("is not s_0^2 = 1 or s_{l-1}^2 / c_{l-1}^2")
     return expected
 
 
@@ -526,25 +547,26 @@ def _conclusion(ctx: Context, sites: int, form: str, bars: int) -> str:
     return f"{stated}: {claim}, each within its bound of the source (largest, relative: {parts})"
 
 
-def check_rank(ctx: Context) -> str:
+def check_rank(data: Field) -> str:
     """rank >= k by an invertible minor, rank <= k by a factorisation."""
-    data = fields(ctx.data, "", (*HEAD, "shape", "matrix", "rank", "rows", "cols", "inverse", "left", "right"))
-    choice(data["numbers"], "numbers", ("rational",))
-    rows, cols = (integer(x, f"shape[{i}]", MAX_VALUES) for i, x in enumerate(items(data["shape"], "shape", 2)))
-    k = integer(data["rank"], "rank", min(rows, cols))
-    given = matrix(data["matrix"], "matrix", rows, cols, ctx)
+    ctx = data.ctx
+    data.having((*HEAD, "shape", "matrix", "rank", "rows", "cols", "inverse", "left", "right"))
+    data["numbers"].choice(("rational",))
+    rows, cols = (size.integer(MAX_VALUES) for size in data["shape"].items(2))
+    k = data["rank"].integer(min(rows, cols))
+    given = data["matrix"].matrix(rows, cols)
     picks = []
     for name, size in (("rows", rows), ("cols", cols)):
-        pick = [integer(x, f"{name}[{i}]", size - 1) for i, x in enumerate(items(data[name], name, k))]
+        pick = [index.integer(size - 1) for index in data[name].items(k)]
         if len(set(pick)) < k:
-            raise Refused(name, "an index twice")
+            raise data[name].refused("an index twice")
         picks.append(pick)
     minor = Mat([[given.rows[i][j] for j in picks[1]] for i in picks[0]], k, given.den, ctx)
     ctx.place = "inverse"
-    unit = minor @ matrix(data["inverse"], "inverse", k, k, ctx)
+    unit = minor @ data["inverse"].matrix(k, k)
     (identity(k, ctx) - unit).must_vanish("inverse", "minor inverse = I")
     ctx.place = "left"
-    product = matrix(data["left"], "left", rows, k, ctx) @ matrix(data["right"], "right", k, cols, ctx)
+    product = data["left"].matrix(rows, k) @ data["right"].matrix(k, cols)
     (given - product).must_vanish("left", "left right = matrix")
     return f"the {rows} x {cols} matrix has rank {k} exactly"
 
@@ -552,46 +574,47 @@ def check_rank(ctx: Context) -> str:
 Poly = dict[tuple[int, ...], int]
 
 
-def polynomial(value: Any, place: str, variables: int) -> Poly:
+def polynomial(given: Field, variables: int) -> Poly:
     """Terms [coefficient, exponents] in strictly decreasing order of the exponents; not the zero polynomial."""
     out: Poly = {}
     last: tuple[int, ...] | None = None
-    for i, term in enumerate(items(value, place)):
-        at = f"{place}[{i}]"
-        coefficient, given = items(term, at, 2)
-        powers = enumerate(items(given, f"{at}[1]", variables))
-        exponents = tuple(integer(e, f"{at}[1][{j}]", MAX_DEGREE) for j, e in powers)
-        p, q = number(coefficient, f"{at}[0]", False)
+    for term in given.items():
+        coefficient, powers = term.items(2)
+        exponents = tuple(power.integer(MAX_DEGREE) for power in powers.items(variables))
+        p, q = coefficient.pair()
         if not p or q != 1:
-            raise Refused(f"{at}[0]", "expected an integer that is not zero")
+            raise coefficient.refused("expected an integer that is not zero")
         if last is not None and exponents >= last:
-            raise Refused(f"{at}[1]", "terms are not in strictly decreasing order")
+            raise powers.refused("terms are not in strictly decreasing order")
         out[exponents] = p
         last = exponents
     if not out:
-        raise Refused(place, "the zero polynomial")
+        raise given.refused("the zero polynomial")
     return out
 
 
-def check_nullstellensatz(ctx: Context) -> str:
+def check_nullstellensatz(data: Field) -> str:
     """sum h_i f_i = C by multiplying out; every h_i and f_i is used."""
-    data = fields(ctx.data, "", (*HEAD, "variables", "polynomials", "cofactors", "constant"))
-    choice(data["numbers"], "numbers", ("rational",))
-    names = items(data["variables"], "variables")
-    for i, name in enumerate(names):
-        if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]{0,15}", name) or name in names[:i]:
-            raise Refused(f"variables[{i}]", f"found {_kind(name)}, expected a new name of up to 16 letters")
+    ctx = data.ctx
+    data.having((*HEAD, "variables", "polynomials", "cofactors", "constant"))
+    data["numbers"].choice(("rational",))
+    names: list[str] = []
+    for given in data["variables"].items():
+        name = given.value
+        if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]{0,15}", name) or name in names:
+            raise given.refused(f"found {_kind(name)}, expected a new name of up to 16 letters")
+        names.append(name)
     if len(names) > MAX_VARIABLES:
-        raise Refused("variables", f"more than {MAX_VARIABLES}")
-    given = items(data["polynomials"], "polynomials")
-    factors = items(data["cofactors"], "cofactors", len(given))
-    p, q = number(data["constant"], "constant", False)
+        raise data["variables"].refused(f"more than {MAX_VARIABLES}")
+    polynomials = data["polynomials"].items()
+    cofactors = data["cofactors"].items(len(polynomials))
+    p, q = data["constant"].pair()
     if p <= 0 or q != 1:
-        raise Refused("constant", "expected a positive integer")
+        raise data["constant"].refused("expected a positive integer")
     left = {(0,) * len(names): -p}
-    for i, pair in enumerate(zip(given, factors)):
-        ctx.place = f"cofactors[{i}]"
-        f, h = polynomial(pair[0], f"polynomials[{i}]", len(names)), polynomial(pair[1], ctx.place, len(names))
+    for sides in zip(polynomials, cofactors):
+        ctx.place = sides[1].place
+        f, h = (polynomial(side, len(names)) for side in sides)
         a, b = (max(c.bit_length() for c in side.values()) // 30 + 1 for side in (f, h))
         ctx.spend(len(f) * len(h) * (40 + 10 * len(names) + a * b))
         for e, x in f.items():
@@ -603,10 +626,10 @@ def check_nullstellensatz(ctx: Context) -> str:
             monomial = " ".join(f"{v}^{e}" for v, e in zip(names, power) if e) or "1"
             raise Refused("cofactors", f"sum h f - C has a term in {monomial[:80]}")
     plural = "polynomials have no common zero"
-    return f"{len(given)} {plural} over any field whose characteristic does not divide {str(p)[:40]}"
+    return f"{len(polynomials)} {plural} over any field whose characteristic does not divide {str(p)[:40]}"
 
 
-KINDS: dict[str, Callable[[Context], str]] = {
+KINDS: dict[str, Callable[[Field], str]] = {
     **dict.fromkeys(("identity", "binary", "graded", "norm"), check_chain),
     "rank": check_rank,
     "nullstellensatz": check_nullstellensatz,
@@ -689,19 +712,19 @@ def sha256(path: Path) -> str:
     return digest.hexdigest()
 
 
-def _model(ctx: Context) -> None:
+def _model(data: Field) -> None:
     """The shape of ``model``: hashes of both checkpoints and the bounds of the controllers."""
-    if "entry" not in ctx.data:
+    if "entry" not in data:
         raise Refused("entry", "missing")
-    part = fields(ctx.data["model"], "model", ("source", "converted", "controllers"))
+    part = data["model"].having(("source", "converted", "controllers"))
     for side in ("source", "converted"):
-        for name, value in fields(part[side], f"model.{side}", FILES).items():
-            if not isinstance(value, str) or len(value) != 64 or value.strip("0123456789abcdef"):
-                raise Refused(f"model.{side}.{name}", "expected a SHA-256 in lower-case hexadecimal")
-    if not isinstance(part["controllers"], dict):
-        raise Refused("model.controllers", f"found {_kind(part['controllers'])}, expected an object")
-    for name, value in part["controllers"].items():
-        number(value, f"model.controllers.{name[:60]}", True)
+        for name in part[side].having(FILES).value:
+            digest = part[side][name]
+            if not isinstance(digest.value, str) or not re.fullmatch("[0-9a-f]{64}", digest.value):
+                raise digest.refused("expected a SHA-256 in lower-case hexadecimal")
+    controllers = part["controllers"]
+    for name in controllers.having((), controllers.value if isinstance(controllers.value, dict) else ()).value:
+        controllers[name].number()
 
 
 def match(ctx: Context, file: Path, source: Path | None) -> None:
@@ -812,7 +835,7 @@ def _controller(ctx: Context, name: str, l: int, old: Tensors, new: Tensors) -> 
         w, stored = (from_pairs(row, n, ctx.place, ctx) for row in rows)
         size = max(size, w.total())
         worst = max(worst, (stored - w @ level.gauge).total())
-    ctx.bound(ctx.data["model"]["controllers"], "model.controllers", name, worst)
+    Field(ctx.data, "", ctx)["model"]["controllers"][name].covers(worst)
     error = worst * level.inverse.norm() / (1 - level.rho)
     ctx.relative(name, "controllers", error, size, OTHER_LIMIT)
 
@@ -828,8 +851,8 @@ def check_text(text: str, *, file: Any = None, source: Any = None, work: int = 1
         if data.get("format_version") != FORMAT_VERSION or isinstance(data.get("format_version"), bool):
             raise Refused("format_version", f"found {_kind(data.get('format_version'))}, expected {FORMAT_VERSION}")
         ctx = Context(data, work)
-        fields({name: data[name] for name in HEAD if name in data}, "", HEAD)
-        reason = KINDS[choice(data["kind"], "kind", KINDS)](ctx)
+        whole = Field(data, "", ctx).having(HEAD, data)
+        reason = KINDS[whole["kind"].choice(KINDS)](whole)
         rest = {name: value for name, value in data.items() if name != "digest"}
         canonical = json.dumps(rest, sort_keys=True, separators=(",", ":")).encode("ascii")
         if data["digest"] != hashlib.sha256(canonical).hexdigest():

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-_RHO = 'if rho >= 1 or ctx.bound(part, place, "rho", rho) >= 1:'
-_SITES = "for l, site in enumerate(sites):\n        place = ctx.place"
+_RHO = 'if rho >= 1 or part["rho"].covers(rho) >= 1:'
+_SITES = "for l, site in enumerate(sites):\n        ctx.place"
 _ENTRIES = "for i, row in enumerate(self.rows):\n            for j, x in enumerate(row):\n"
-_WRITE = '_pair(ctx, site, place, "write", after, mixer)'
-_SLOTS = "for i, s in enumerate(row)}) < len(row):"
+_WRITE = '_pair(site, "write", after)'
+_SLOTS = "if len(set(row)) < len(row):"
 _ONE = "low = high = Fraction(1)\n    if square:"
-_LAST = "    if rule and not ctx.floats:\n        _scale(ctx, given[-1]"
+_LAST = "    if rule and not ctx.floats:\n        _scale(given[-1]"
 _VERSION = 'isinstance(data.get("format_version"), bool)'
 
 MUTANTS: dict[str, tuple[str, str]] = {
-    "inverse not checked": ('rest.must_vanish(place, "P Q = I")', "pass"),
+    "inverse not checked": ('rest.must_vanish(part.place, "P Q = I")', "pass"),
     "rho of 1 accepted": (_RHO, _RHO.replace("rho >= 1 or ", "").replace(">= 1:", ">= 100:")),
     "stated rho not limited": (_RHO, _RHO.replace(">= 1:", ">= 9:")),
     "rho not compared": (_RHO, "if rho >= 1:"),
@@ -26,7 +26,7 @@ MUTANTS: dict[str, tuple[str, str]] = {
     "all but the last site": (_SITES, _SITES.replace("(sites)", "(sites[:-1])")),
     "first row only": (_ENTRIES, _ENTRIES.replace("self.rows", "self.rows[:1]")),
     "first column only": (_ENTRIES, _ENTRIES.replace("(row)", "(row[:1])")),
-    "equation not checked": ('error.must_vanish(place, "A P = P\' D")', "pass"),
+    "equation not checked": ('error.must_vanish(site.place, "A P = P\' D")', "pass"),
     "mixer transposed": ("carried - mixer @ before.gauge", "carried - mixer.transposed() @ before.gauge"),
     "gauge of the wrong level": ("carried = after.gauge @", "carried = before.gauge @"),
     "gates by column": ("scaled[t] if s == t else", "scaled[columns.index(t)] if s == t else"),
@@ -42,9 +42,9 @@ MUTANTS: dict[str, tuple[str, str]] = {
     "digest in file order": ("json.dumps(rest, sort_keys=True,", "json.dumps(rest, sort_keys=False,"),
     "version ignored": ('if data.get("format_version") != FORMAT_VERSION or', "if"),
     "version may be true": (f"or {_VERSION}", ""),
-    "unknown fields allowed": ("if name not in needed and name not in tuple(optional):", "if False:"),
-    "missing fields allowed": ("if name not in value:", "if False:"),
-    "lengths not compared": ("if length is not None and len(value) != length:", "if False:"),
+    "unknown fields allowed": ("if name not in known:", "if False:"),
+    "missing fields allowed": ("if name not in self.value:", "if False:"),
+    "lengths not compared": ("if length is not None and len(self.value) != length:", "if False:"),
     "duplicate keys allowed": ('value if key not in out else _Bad("duplicate key")', "value"),
     "literals allowed": ('raise Refused(place or "certificate", value.why)', "pass"),
     "escapes allowed": ('r"[^\\x00-\\x7f]|\\\\"', 'r"[^\\x00-\\x7f]"'),
@@ -56,36 +56,36 @@ MUTANTS: dict[str, tuple[str, str]] = {
     "floats in any spelling": ("if not math.isfinite(x) or x.hex() != value:", "if not math.isfinite(x):"),
     "infinity is a float": ("if not math.isfinite(x) or x.hex() != value:", "if x.hex() != value:"),
     "truth is a number": (
-        "isinstance(value, bool) or not isinstance(value, int) or",
-        "not isinstance(value, int) or",
+        "isinstance(self.value, bool) or not isinstance(self.value, int) or",
+        "not isinstance(self.value, int) or",
     ),
     "identity gates free": ('if base == "identity" and (p, q) != (1, 1):', "if False:"),
     "binary gates free": ('if base == "binary" and (p not in (0, 1) or q != 1):', "if False:"),
     "binary gates may be halves": ("(p not in (0, 1) or q != 1)", "p not in (0, 1)"),
     "idle gates free": ("if p and not (s in slots[l] and s in slots[l + 1]):", "if False:"),
     "slots may repeat": (_SLOTS, _SLOTS.replace("< len(row)", "< 0")),
-    "reads not checked": ('_pair(ctx, site, place, "read", before, mixer)', "pass"),
+    "reads not checked": ('_pair(site, "read", before)', "pass"),
     "writes not checked": (_WRITE, "pass"),
     "writes at the wrong level": (_WRITE, _WRITE.replace("after", "before")),
-    "entry not checked": ('_pair(ctx, data, "", "entry", levels[0], None)', "pass"),
-    "readout not checked": ('_pair(ctx, data, "", "readout", levels[-1], None)', "pass"),
+    "entry not checked": ('_pair(data, "entry", levels[0])', "pass"),
+    "readout not checked": ('_pair(data, "readout", levels[-1])', "pass"),
     "rule of c not checked": ("if gap > FACTOR_LIMIT * low:", "if False:"),
     "gap of c ignored": ("+ gap / c * (carried", "+ 0 * (carried"),
     "eps ignored": ("low, high = a / (t + eps), b / (s + eps)", "low, high = a / t, b / s"),
     "cap ignored": ("        if cap is not None:\n            low, high", "        if False:\n            low, high"),
     "zero gates as any others": (_ONE, _ONE.replace("Fraction(1)", "Fraction(2)")),
-    "exact c not checked": ("if stored != true:", "if False:"),
+    "exact c not checked": ("if given.number() != true:", "if False:"),
     "exact cap ignored": ("if square and cap is not None:", "if False:"),
-    "scales not checked": ("!= expected:", "!= expected and False:"),
+    "scales not checked": (".number() != expected:", ".number() != expected and False:"),
     "last scale not checked": (_LAST, _LAST.replace("rule and not ctx.floats", "False")),
-    "eps allowed with rationals": ("(eps and not ctx.floats) or ", ""),
+    "eps allowed with rationals": ("(eps and not part.ctx.floats) or ", ""),
     "negative cap allowed": (" or (cap is not None and cap <= 0)", ""),
-    "metric not compared": ('ctx.bound(part, place, "metric_bound", error)', "pass"),
-    "metric not limited": ('ctx.relative(f"{place}.metric", "metric", error, Fraction(1), OTHER_LIMIT)', "pass"),
+    "metric not compared": ('part["metric_bound"].covers(error)', "pass"),
+    "metric not limited": ('ctx.relative(part["metric"].place, "metric", error, Fraction(1), OTHER_LIMIT)', "pass"),
     "metric may be full": ("or any(x for i, row in enumerate(t.rows) for x in row[:i])", ""),
     "metric as T T^T": ("(t.transposed() @ t - gauge", "(t @ t.transposed() - gauge"),
-    "write maps not limited": ('if "model" in ctx.data and place != "levels[0]" else', "if False else"),
-    "entry optional in a model": ('if "entry" not in ctx.data:', "if False:"),
+    "write maps not limited": ('writes = "model" in ctx.data and part.place != "levels[0]"', "writes = False"),
+    "entry optional in a model": ('if "entry" not in data:', "if False:"),
     "minor not checked": ("(identity(k, ctx) - unit).must_vanish(", "(unit - unit).must_vanish("),
     "factorisation not checked": ("(given - product).must_vanish(", "(given - given).must_vanish("),
     "minor rows may repeat": ("if len(set(pick)) < k:", "if False:"),

@@ -204,7 +204,7 @@ MUTANTS = {
     "controllers not computed": ("_controller(ctx, name, controllers[name], old, new)", "pass"),
     "controllers by another gauge": ("stored - w @ level.gauge", "stored - w @ level.gauge.transposed()"),
     "controllers by columns": ("(o + 1) * width : d] for c in range(d)]", "o * width + c + n] for c in range(d)]"),
-    "controller bound ignored": ('"model.controllers", name, worst)', '"model.controllers", name, Fraction(0))'),
+    "controller bound ignored": ("[name].covers(worst)", "[name].covers(Fraction(0))"),
     "controllers not limited": ("error, size, OTHER_LIMIT)", "Fraction(0), size, OTHER_LIMIT)"),
     "first output only": ("for o in range(outputs):", "for o in range(1):"),
     "invented controllers allowed": ("if name not in controllers or name not in new.entries:", "if False:"),

@@ -19,7 +19,9 @@ UNIT = 100.0
 """Drawing units per em."""
 WIDE = 17.0
 """Formulas wider than this many em are cut at relations, so that a narrow page can break the line there."""
-_BREAKS = ("=", "<", ">", r"\le", r"\ge", r"\neq", r"\Rightarrow", r"\to", r"\approx", r"\in", r"\equiv", r"\sim")
+_BREAKS = frozenset(
+    ("=", "<", ">", r"\leq", r"\geq", r"\neq", r"\Rightarrow", r"\rightarrow", r"\approx", r"\in", r"\equiv", r"\sim")
+)
 _LETTERS = {Outline.MOVETO: ("M", 1), Outline.LINETO: ("L", 1), Outline.CURVE3: ("Q", 2), Outline.CURVE4: ("C", 3)}
 
 
@@ -40,11 +42,14 @@ class Formulas:
         return "".join(self.formula(part) if i % 2 else escape(part) for i, part in enumerate(parts))
 
     def formula(self, latex: str) -> str:
-        """HTML of one formula, without its dollar signs. **Raises** ValueError where mathtext cannot read it."""
+        """HTML of one formula, without its dollar signs; its source as code where mathtext cannot read it."""
         if latex not in self._done:
-            pieces = [self._drawing(piece) for piece in self._pieces(latex)]
             label = escape(latex.strip(), quote=True)
-            self._done[latex] = f'<span class="formula" role="img" aria-label="{label}">{"<wbr>".join(pieces)}</span>'
+            try:
+                drawn = "<wbr>".join(self._drawing(piece) for piece in self._pieces(latex))
+                self._done[latex] = f'<span class="formula" role="img" aria-label="{label}">{drawn}</span>'
+            except ValueError:
+                self._done[latex] = f'<code class="latex">{label}</code>'
         return self._done[latex]
 
     @property

@@ -21,6 +21,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+import flint
 import numpy as np
 
 from streamgauge.proofs.ledger import claims
@@ -212,9 +213,10 @@ def _device(backend: str) -> str:
 
 @contextmanager
 def _seeded(name: str) -> Iterator[None]:
-    """Global random generators started from the name, and put back afterwards."""
+    """Global random generators started from the name, and put back afterwards; so is flint's global precision."""
     seed = zlib.crc32(name.encode())
     state, legacy = random.getstate(), np.random.get_state()  # noqa: NPY002
+    precision = flint.ctx.prec
     torch = sys.modules.get("torch")
     generator = torch.random.get_rng_state() if torch is not None else None
     random.seed(seed)
@@ -224,6 +226,7 @@ def _seeded(name: str) -> Iterator[None]:
     try:
         yield
     finally:
+        flint.ctx.prec = precision
         random.setstate(state)
         np.random.set_state(legacy)  # noqa: NPY002
         if torch is not None:

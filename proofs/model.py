@@ -19,8 +19,9 @@ from safetensors import SafetensorError, safe_open
 
 from streamgauge.proofs import statements
 from streamgauge.proofs.certificate import Certificate, sealed
-from streamgauge.proofs.statements import Floats, Json, Level
+from streamgauge.proofs.statements import Json, Level
 from streamgauge.theory.errors import InputError
+from streamgauge.theory.exact import Floats
 from streamgauge.theory.form import NormGate
 from streamgauge.theory.gates import mean_preserving_gate, norm_factor
 from streamgauge.theory.sinkhorn import sinkhorn

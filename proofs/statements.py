@@ -14,13 +14,12 @@ from typing import Any
 
 import flint
 import numpy as np
-from numpy.typing import NDArray
 
 from streamgauge.theory import exact
 from streamgauge.theory.errors import InputError
+from streamgauge.theory.exact import Floats
 from streamgauge.theory.form import NormGate
 
-Floats = NDArray[np.float64]
 Json = Any
 MAX_DIGITS = 4300
 _SLACK = Fraction(1, 2**100)

@@ -57,7 +57,7 @@ def conditioning(form: NormalForm) -> Conditioning:
     Raises :class:`InputError` where an exact gauge leaves the range of float64 (use the graded form).
     """
     gauge = [_dense(p, f"gauge {l}") for l, p in enumerate(form.gauge)]
-    condition = tuple(_condition(p) for p in gauge)
+    condition = tuple(float(condition_numbers(p)) for p in gauge)
     worst_level = int(np.argmax(condition))
     worst = condition[worst_level]
     intrinsic = intrinsic_bound(form, worst_level)
@@ -84,6 +84,16 @@ def conditioning(form: NormalForm) -> Conditioning:
         identity,
         (*form.notes, *notes),
     )
+
+
+def condition_numbers(matrices: Floats) -> Floats:
+    """cond_2 of a stack of matrices, (..., n, n) -> (...): inf where singular or not finite, 1 for n = 0."""
+    if not matrices.size:
+        return np.ones(matrices.shape[:-2])
+    finite = np.isfinite(matrices).all(axis=(-1, -2), keepdims=True)
+    sigma = np.linalg.svd(np.where(finite, matrices, 0.0), compute_uv=False)
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        return np.where(sigma[..., -1] > 0, sigma[..., 0] / sigma[..., -1], np.inf)
 
 
 def intrinsic_bound(form: NormalForm, level: int) -> float:
@@ -137,14 +147,6 @@ def _size(gate: Any) -> float:
         return abs(float(gate))
     except OverflowError:  # an exact gate
         return float("inf")
-
-
-def _condition(p: Floats) -> float:
-    if not p.size:
-        return 1.0
-    sigma = np.linalg.svd(p, compute_uv=False)
-    # a Python quotient: beyond float64 it is inf without a warning
-    return float(sigma[0]) / float(sigma[-1]) if sigma[-1] > 0 else float("inf")
 
 
 def _largest(parts: tuple[Any, ...] | None) -> float | None:

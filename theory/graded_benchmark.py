@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from streamgauge.theory.conditioning import condition_numbers
 from streamgauge.theory.exact import Floats
 from streamgauge.theory.graded_anchor import worst_marginals
 from streamgauge.theory.graded_batch import GradedBatch, graded_batch
@@ -92,7 +93,7 @@ def sinkhorn_figures(*, n: int, sites: int, chains: int, timed: int, seed: int) 
     error = np.maximum(*worst_marginals(mixers))
     gates = batch.gates.max(axis=(1, 2))
     tight = error <= 1e-13
-    condition = _condition(batch)
+    condition = condition_numbers(batch.gauge).max(axis=1)
     identity = identity_log10_condition(mixers).max(axis=1)
     return GradedRow(
         n,
@@ -127,7 +128,7 @@ def death_figures(kind: str, *, n: int, sites: int, chains: int, seed: int) -> D
         found += int((batch.gates == 0).sum())
         precise += int(batch.precise[0])
         worst_residual = max(worst_residual, float(residual(batch).max()) / max(1.0, float(np.abs(mixers).max())))
-        condition.append(float(_condition(batch)[0]))
+        condition.append(float(condition_numbers(batch.gauge[0]).max()))
     return DeathRow(
         kind,
         chains,
@@ -185,12 +186,4 @@ def residual(batch: GradedBatch) -> Floats:
     left = batch.mixers @ batch.gauge[:, :-1]
     gap = np.abs(left - batch.gauge[:, 1:] * batch.gates[:, :, None, :])
     out: Floats = gap.max(axis=(1, 2, 3), initial=0.0)
-    return out
-
-
-def _condition(batch: GradedBatch) -> Floats:
-    """max over levels of cond_2(P_l), for every chain."""
-    sigma = np.linalg.svd(batch.gauge, compute_uv=False)
-    with np.errstate(divide="ignore"):
-        out: Floats = (sigma[..., 0] / sigma[..., -1]).max(axis=1)
     return out

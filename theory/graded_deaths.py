@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from streamgauge.theory import frames
+from streamgauge.theory.conditioning import condition_numbers
 from streamgauge.theory.exact import Floats
 from streamgauge.theory.graded_anchor import vector_norms
 from streamgauge.theory.graded_polish import polish
@@ -29,6 +30,8 @@ ILL = 1e3
 """Above this condition number the next candidate is tried."""
 HOPELESS = 1e12
 """Above this, more bits are tried."""
+MOST = 1e300
+"""Counted for a singular gauge: it still solves the equation, which comes first."""
 ATTEMPTS = 6
 """How often placing by strength is retried, each time with the offending newborns last."""
 SLACK = 2.0**-48
@@ -67,7 +70,7 @@ def with_deaths(
         polish(maps, p, g, skip)
         (p[..., skip:],), (g[:, skip:],) = normalised(p[None, ..., skip:], g[None, :, skip:], norms)
         gap = np.abs(maps @ p[:-1] - p[1:] * g[:, None, :]).max()
-        return (p, g), _condition(p) if gap <= limit else np.inf
+        return (p, g), min(float(condition_numbers(p).max()), MOST) if gap <= limit else np.inf
 
     for candidate in _candidates(maps, deaths, sizes, covectors, relative):
         made, condition = judged(*candidate)
@@ -148,10 +151,3 @@ def youngest_part(images: list[list[float]], count: int) -> set[int]:
         if len(rest):
             kernel = np.linalg.qr(rest.T)[0].T
     return chosen
-
-
-def _condition(gauge: Floats) -> float:
-    if not np.isfinite(gauge).all():
-        return float("inf")
-    sigma = np.linalg.svd(gauge, compute_uv=False)
-    return float((sigma[:, 0] / np.maximum(sigma[:, -1], 1e-300)).max()) if sigma.shape[-1] else 1.0

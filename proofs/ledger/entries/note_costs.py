@@ -5,7 +5,7 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import Any
 
-import sympy
+import sympy  # type: ignore[import-untyped]
 
 from streamgauge.proofs.ledger.core import Case, Check, Claim
 from streamgauge.proofs.ledger.tools import counted, fixed, vanishes, verdict

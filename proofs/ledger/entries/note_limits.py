@@ -9,7 +9,7 @@ from typing import Any
 
 import flint
 import numpy as np
-import sympy
+import sympy  # type: ignore[import-untyped]
 
 from streamgauge.proofs.ledger.core import Case, Check, Level
 from streamgauge.proofs.ledger.entries.note_mixing import (

@@ -9,7 +9,7 @@ from typing import Any
 
 import flint
 import numpy as np
-import sympy
+import sympy  # type: ignore[import-untyped]
 
 from streamgauge.proofs.ledger.core import Case, Check, Claim, Level
 from streamgauge.proofs.ledger.tools import counted, fixed, plain, rational, vanishes, verdict
@@ -132,7 +132,7 @@ def _gram_bound(value: flint.fmpq_mat) -> Verdict:
     n = value.nrows()
     b = value.transpose() * value
     sums = [sum((value[i, j] for i in range(n)), flint.fmpq(0)) for j in range(n)]
-    bound = max(1, max(sums))
+    bound = max([flint.fmpq(1), *sums])
     totals = [sum((b[i, j] for j in range(n)), flint.fmpq(0)) for i in range(n)]
     slack = [bound - t for t in totals]
     ok = min(value.entries()) >= 0 and min(slack) >= 0

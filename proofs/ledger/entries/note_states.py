@@ -10,7 +10,7 @@ from fractions import Fraction
 from typing import Any
 
 import flint
-import sympy
+import sympy  # type: ignore[import-untyped]
 
 from streamgauge.proofs.ledger.core import Case, Check, Claim
 from streamgauge.proofs.ledger.tools import column, counted, diagonal, fixed, plain, rational, row, vanishes, verdict

@@ -5,10 +5,11 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import flint
 import numpy as np
-import sympy
+import sympy  # type: ignore[import-untyped]
 
 from streamgauge.proofs.ledger.core import Case, Check, Claim
 from streamgauge.proofs.ledger.tools import Network, counted, fixed, same_kernel, vanishes, verdict
@@ -82,7 +83,7 @@ def _site_case(seed: int, *, weighted: bool = True, conditioned: bool = False) -
     scale = np.diag([1.0, 1e-6, 1.0, 1.0]) if conditioned else np.eye(4)
     before, after = form.gauge[l] @ scale, form.gauge[l + 1] @ scale
     a, p, q = from_floats(mixers[l]), from_floats(before), from_floats(np.linalg.inv(before))
-    gates = from_floats(np.diag(form.gates[l]))
+    gates = from_floats(np.diag(np.asarray(form.gates[l], dtype=np.float64)))
     residual = from_floats(after) * gates - a * p
     rho = norm(identity(4) - p * q)
     bound = norm(residual * q) / (1 - rho) if weighted else norm(residual)
@@ -119,8 +120,8 @@ def _stored_case(seed: int, *, restored: bool = True) -> Case:
     )
     form = normal_form(chain)
 
-    def rounded(x: np.ndarray) -> Matrix:
-        return from_floats(x.astype(np.float32).astype(np.float64))
+    def rounded(x: Any) -> Matrix:
+        return from_floats(np.asarray(x).astype(np.float32).astype(np.float64))
 
     gauge = tuple(from_floats(p) for p in form.gauge)
     inverse = [p.inv() for p in gauge]
@@ -185,7 +186,7 @@ Size = Callable[[np.ndarray, np.ndarray], float]
 
 
 def _by_triangle(p: np.ndarray, y: np.ndarray) -> float:
-    t = np.linalg.qr(p, mode="r").astype(np.float32)
+    t = np.asarray(np.linalg.qr(p, mode="r")).astype(np.float32)
     return float(np.sqrt(((t @ y.astype(np.float32)) ** 2).sum(dtype=np.float32)))
 
 

@@ -9,7 +9,7 @@ from fractions import Fraction
 from typing import Any
 
 import flint
-import sympy
+import sympy  # type: ignore[import-untyped]
 
 from streamgauge.proofs.ledger.core import Case, Check, Claim, Level
 from streamgauge.proofs.ledger.entries.ours_gauge import unimodular

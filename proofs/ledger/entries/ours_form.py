@@ -6,6 +6,7 @@ import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from typing import Any
 
 import flint
 import numpy as np
@@ -57,7 +58,7 @@ def covariant(value: Diagonal) -> Verdict:
 def _graded(value: Diagonal) -> Verdict:
     found = covariant(value)
     for l, (a, g) in enumerate(zip(value.mixers, value.gates)):
-        if found and list(g).count(0) != len(g) - a.rank():
+        if found and sum(x == 0 for x in g) != len(g) - a.rank():
             return verdict(False, f"site {l}: gates {plain(g)} with rank {a.rank()}", site=l, rank=a.rank())
     return found
 
@@ -70,10 +71,9 @@ def made_form(mixers: Sequence[Matrix], form: str, *, n: int) -> Diagonal:
 
 def _square(level: Level) -> Iterator[Case]:
     few = 8 if level is Level.QUICK else 40
-    for name, chains in (
-        ("planted", strategies.square_chains(max_n=4, max_sites=6)),
-        ("doubly stochastic", strategies.deficit_chains(max_n=4, max_sites=5)),
-    ):
+    planted: Any = strategies.square_chains(max_n=4, max_sites=6)
+    doubly: Any = strategies.deficit_chains(max_n=4, max_sites=5)
+    for name, chains in (("planted", planted), ("doubly stochastic", doubly)):
         for i, made in enumerate(drawn(chains, few, start=3)):
             if made.mixers:
                 yield Case(f"{name} {i}", made_form(made.mixers, "graded", n=made.mixers[0].nrows()))
@@ -147,7 +147,7 @@ def _trained_like(seed: int, form: str = "graded") -> Case:
     dice = np.random.default_rng(seed)
     mixers = sinkhorn(dice.normal(size=(60, 4, 4)) + 2 * np.eye(4), "paper").mixer
     if form == "graded":
-        made = normal_form(Chain(mixers))
+        made = normal_form(Chain(list(mixers)))
         return Case(f"seed {seed}", (mixers, made.gauge, made.gates))
     gauge = [np.eye(4)]
     for a in mixers:

@@ -15,6 +15,8 @@ from streamgauge.theory.gates import norm_factor, norm_factor_squared
 from streamgauge.theory.verdict import Verdict
 
 Vector = tuple[Fraction, ...]
+ONE, ZERO, HALF = Fraction(1), Fraction(0), Fraction(1, 2)
+TILTED = (ONE, HALF, -HALF)
 E_LOW = Fraction(2718281828, 10**9)
 """Below e."""
 
@@ -45,7 +47,7 @@ def _kernel(net: Gated, *, cut: bool) -> dict[tuple[int, int], Fraction]:
 def _small_change(net: Gated) -> Verdict:
     """K - K' is the sum over slots cut in between, exactly, and at most tau |read| |write|."""
     whole, cut = _kernel(net, cut=False), _kernel(net, cut=True)
-    worst: dict[str, Fraction | int] = {}
+    worst: tuple[Fraction, Fraction, int, int] | None = None
     for (t, j), value in whole.items():
         change, lost = value - cut[t, j], Fraction(0)
         for s, (p, r) in enumerate(zip(net.reads[t], net.writes[j])):
@@ -54,13 +56,12 @@ def _small_change(net: Gated) -> Verdict:
         if change != lost:
             return verdict(False, f"K[{t}, {j}] changes by {change}, formula {lost}", change=change, formula=lost)
         sizes = sum(x * x for x in net.reads[t]) * sum(x * x for x in net.writes[j])
-        if lost**2 > net.tau**2 * sizes and abs(lost) > abs(worst.get("change", 0)):
-            worst = {"read": t, "write": j, "change": change, "bound_squared": net.tau**2 * sizes}
-    if worst:
-        size, bound = float(worst["change"]), float(worst["bound_squared"]) ** 0.5
-        return verdict(
-            False, f"K[{worst['read']}, {worst['write']}] changes by {size:.4g}, bound {bound:.4g}", **worst
-        )
+        if lost**2 > net.tau**2 * sizes and (worst is None or abs(lost) > abs(worst[0])):
+            worst = (lost, net.tau**2 * sizes, t, j)
+    if worst is not None:
+        size, bound, t, j = float(worst[0]), float(worst[1]) ** 0.5, *worst[2:]
+        reason = f"K[{t}, {j}] changes by {size:.4g}, bound {bound:.4g}"
+        return verdict(False, reason, read=t, write=j, change=size, bound=bound)
     return verdict(True, f"all {len(whole)} entries within tau |read| |write|, change by the formula", tau=net.tau)
 
 
@@ -165,24 +166,31 @@ def _growth(value: tuple[Vector, int, Fraction]) -> Verdict:
     return verdict(found == stated, reason, growth=float(found) ** 0.5, stated=float(stated) ** 0.5)
 
 
-def _shrinks(value: tuple[Vector, NormGate, str]) -> Verdict:
-    """||D(g)||_2 is below 1, and to three digits as stated."""
-    g, gate, stated = value
-    gain = norm_factor([float(x) for x in g], gate) * float(max(abs(x) for x in g))
-    reason = f"||D||_2 = {gain:.6g} with eps = {gate.eps}, stated {stated}"
-    return verdict(gain < 1 and f"{gain:.3f}" == stated, reason, gain=gain, gates=g)
+def _shrinks(value: tuple[Vector, float, float, str]) -> Verdict:
+    """The factor is sqrt(n) / (||g|| + eps), and ||D(g)||_2 below 1, to three digits as stated."""
+    g, eps, factor, stated = value
+    own = len(g) ** 0.5 / (float(sum(x * x for x in g)) ** 0.5 + eps)
+    gain = factor * float(max(abs(x) for x in g))
+    reason = f"||D||_2 = {gain:.6g} with eps = {eps}, stated {stated}"
+    return verdict(abs(own - factor) < 1e-12 and gain < 1 and f"{gain:.3f}" == stated, reason, gain=gain, gates=g)
 
 
-def _factor_one(value: tuple[Vector, NormGate]) -> Verdict:
-    g, gate = value
-    square = norm_factor_squared(g, gate)
-    return verdict(square == 1, f"c^2 = {square} for gates {plain(g)}", factor_squared=square)
+def _shrinking(eps: float) -> tuple[Vector, float, float, str]:
+    return (HALF, HALF), eps, norm_factor([0.5, 0.5], NormGate(eps=eps)), "0.876"
 
 
-def _capped(seed: int) -> Case:
+def _factor_one(value: tuple[Vector, int, Fraction]) -> Verdict:
+    """The squared factor is min(cap^2, n / sum g^2), and it is 1 (or g = 0, where D = 0 anyway)."""
+    g, cap, square = value
+    total = sum(x * x for x in g)
+    own = min(Fraction(cap**2), len(g) / total) if total else Fraction(1)
+    return verdict(square == own == 1, f"c^2 = {square} for gates {plain(g)}, cap {cap}", factor_squared=square)
+
+
+def _capped(seed: int, cap: int = 1) -> Case:
     dice = random.Random(seed)
     g = tuple(Fraction(dice.randint(-10, 10), 10) for _ in range(1 + seed % 5))
-    return Case(f"gates {plain(g)}", (g, NormGate(cap=1)))
+    return Case(f"gates {plain(g)}", (g, cap, norm_factor_squared(g, NormGate(cap=cap))))
 
 
 def _bounded_between_resets(patterns: Sequence[Vector]) -> Verdict:
@@ -234,9 +242,6 @@ def _turns(level: Level) -> Iterator[Case]:
     for n in (2, 3, 4, 8) if level is Level.QUICK else (2, 3, 4, 5, 8, 16, 32):
         yield Case(f"n = {n}", _in_turn(n))
 
-
-ONE, ZERO, HALF = Fraction(1), Fraction(0), Fraction(1, 2)
-TILTED = (ONE, HALF, -HALF)
 
 CLAIMS = (
     Claim(
@@ -320,8 +325,8 @@ CLAIMS = (
         Check(
             "The factor evaluated.",
             _shrinks,
-            fixed(Case("eps = 1/10", ((HALF, HALF), NormGate(eps=0.1), "0.876"))),
-            Case("eps = 0", ((HALF, HALF), NormGate(), "0.876")),
+            fixed(Case("eps = 1/10", _shrinking(0.1))),
+            Case("eps = 0", _shrinking(0.0)),
         ),
     ),
     Claim(
@@ -335,7 +340,7 @@ CLAIMS = (
             "Seeded gates in [-1, 1].",
             _factor_one,
             counted(12, 100, _capped),
-            Case("cap 2", (TILTED, NormGate(cap=2))),
+            Case("cap 2", _capped(3, cap=2).value),
         ),
     ),
     Claim(

@@ -7,6 +7,7 @@ import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from fractions import Fraction
+from typing import Any
 
 import flint
 
@@ -64,7 +65,9 @@ def _exhaustive(level: Level) -> Iterator[Case]:
 
 def network(chain: Chain) -> Network:
     """The data of an exact chain with reads, writes, entry and readout."""
-    return Network(chain.mixers, chain.reads or (), chain.writes or (), chain.entry, chain.readout)
+    entry: Any = chain.entry
+    readout: Any = chain.readout
+    return Network(chain.mixers, chain.reads or (), chain.writes or (), entry, readout)
 
 
 def chain_of(net: Network) -> Chain:
@@ -182,20 +185,20 @@ def _nonsingular(level: Level) -> Iterator[Case]:
 def stream_per_bar(net: Network, *, reset: bool = True) -> Network:
     """One stream per bar, mixers I: a bar is written and read only while it lives (``reset`` False: one per slot)."""
     form = binary_form(chain_of(net))
-    sites, reads, writes = len(net), form.reads or (), form.writes or ()
+    sites, new = len(net), network(Chain(net.mixers, form.reads, form.writes, form.entry, form.readout))
     bars = form.bars if reset else [bar for bar in form.bars if bar.death == sites]
 
-    def spread(vector: Matrix, level: int) -> list[flint.fmpq]:
+    def spread(vector: Sequence[flint.fmpq], level: int) -> list[flint.fmpq]:
         return [vector[bar.slot] if not reset or bar.birth <= level <= bar.death else flint.fmpq(0) for bar in bars]
 
-    entry = [spread([form.entry[s, k] for s in range(form.entry.nrows())], 0) for k in range(form.entry.ncols())]
+    entry = [spread(line, 0) for line in new.entry.transpose().tolist()]
     n = len(bars)
     return Network(
         (identity(n),) * sites,
-        tuple(flint.fmpq_mat(1, n, spread(p.entries(), l)) for l, p in enumerate(reads)),
-        tuple(flint.fmpq_mat(n, 1, spread(r.entries(), l + 1)) for l, r in enumerate(writes)),
+        tuple(flint.fmpq_mat(1, n, spread(p.entries(), l)) for l, p in enumerate(new.reads)),
+        tuple(flint.fmpq_mat(n, 1, spread(r.entries(), l + 1)) for l, r in enumerate(new.writes)),
         flint.fmpq_mat(len(entry), n, [x for line in entry for x in line]).transpose(),
-        flint.fmpq_mat(1, n, spread(form.readout.entries(), sites)),
+        flint.fmpq_mat(1, n, spread(new.readout.entries(), sites)),
     )
 
 

@@ -3,6 +3,11 @@
 Exact chains get an exact form (``graded_exact``), float64 chains the covariant gauge with deaths (``graded_batch``):
 its condition number stays between 1 and some hundreds where the identity gauge needs 1e66, its gates lie in [0, 1]
 for doubly stochastic chains, and every zero gate is a lost rank.
+
+``graded_batch`` decides ranks, splits off the anchor (``graded_anchor``) and sends chains of full rank, all at once,
+through ``frames``; a chain with deaths goes to ``graded_deaths``, which judges candidates of the sweep
+``graded_slots`` after Newton steps (``graded_polish``) and, where float64 is not enough, sweeps in more bits
+(``graded_precise``).
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ from streamgauge.theory.exact import Floats
 from streamgauge.theory.form import Bar, NormalForm, RankLabel
 from streamgauge.theory.graded_anchor import SPREAD, choose_anchor, worst_marginals
 from streamgauge.theory.graded_slots import backward_frames, float_field
-from streamgauge.theory.interval import interval_basis
+from streamgauge.theory.interval import beside, interval_basis
 
 START_BITS = 12
 """Bits of the entries of the start and of newborns."""
@@ -160,7 +160,8 @@ def _start(frame: Floats, ends: _Ends | None) -> flint.fmpq_mat:
         return _rounded(frame)
     unit = _leading(ends.entry)
     kept = _orthonormal_parts(frame, unit / np.linalg.norm(unit), n - 1)
-    return _beside(ends.entry, _rounded(kept))
+    out: flint.fmpq_mat = beside(ends.entry, _rounded(kept))
+    return out
 
 
 def _newborns(frame: Floats, image: flint.fmpq_mat) -> flint.fmpq_mat:
@@ -302,11 +303,6 @@ def _log2(given: Any) -> int:
 
 def _dot(a: Sequence[Any], b: Sequence[Any]) -> Any:
     return sum(x * y for x, y in zip(a, b))
-
-
-def _beside(left: flint.fmpq_mat, right: flint.fmpq_mat) -> flint.fmpq_mat:
-    rows = [a + b for a, b in zip(left.tolist(), right.tolist())]
-    return flint.fmpq_mat(len(rows), left.ncols() + right.ncols(), [x for row in rows for x in row])
 
 
 def _scale(

@@ -32,6 +32,7 @@ import flint
 from streamgauge.theory import exact
 from streamgauge.theory.chain import Chain
 from streamgauge.theory.errors import InputError
+from streamgauge.theory.interval import beside
 
 Field = Any
 """``flint.fmpq_mat`` or ``flint.nmod_mat``."""
@@ -133,7 +134,7 @@ def depth_kernel(chain: Chain) -> Staircase:
         rows += [[seen[i, j] if j < seen.ncols() else 0 for j in range(cols)] for i in range(seen.nrows())]
         known += [seen.ncols()] * seen.nrows()
         if t < sites:
-            carried = _beside(chain.mixers[t] * carried, writes[t])
+            carried = beside(chain.mixers[t] * carried, writes[t])
     return Staircase(flint.fmpq_mat(len(rows), cols, [x for row in rows for x in row]), tuple(known))
 
 
@@ -202,7 +203,7 @@ def _combination(like: Field, columns: Sequence[Sequence[Any]], target: Sequence
 
 def _coordinates(basis: flint.fmpq_mat, columns: flint.fmpq_mat) -> flint.fmpq_mat:
     """X with basis X = columns; the basis has independent columns (or one of zeros) that span them."""
-    reduced, rank = _beside(basis, columns).rref()
+    reduced, rank = beside(basis, columns).rref()
     r, k = basis.ncols(), columns.ncols()
     return flint.fmpq_mat(r, k, [reduced[i, r + j] if i < rank else 0 for i in range(r) for j in range(k)])
 
@@ -210,11 +211,6 @@ def _coordinates(basis: flint.fmpq_mat, columns: flint.fmpq_mat) -> flint.fmpq_m
 def _rows(matrix: flint.fmpq_mat, low: int, high: int) -> flint.fmpq_mat:
     cols = matrix.ncols()
     return flint.fmpq_mat(high - low, cols, [matrix[i, j] for i in range(low, high) for j in range(cols)])
-
-
-def _beside(a: flint.fmpq_mat, b: flint.fmpq_mat) -> flint.fmpq_mat:
-    rows = [[*x, *y] for x, y in zip(a.tolist(), b.tolist())]
-    return flint.fmpq_mat(a.nrows(), a.ncols() + b.ncols(), [x for row in rows for x in row])
 
 
 def _zeros(like: Field, cols: int) -> Field:

@@ -59,3 +59,35 @@ def matrix_tile(n: int, *, interpreted: bool) -> Tile:
         return Tile(32, 1)
     # A matrix stays within one warp, so that its sums need no shared memory.
     return Tile(max(1, 128 // padded(n) ** 2), 1) if padded(n) <= 4 else Tile(1, 1, warps=1)
+
+
+def rows_padded(m: int) -> int:
+    """Rows of a projection as a tensor core takes them."""
+    return max(16, padded(m))
+
+
+def project_tile(n: int, d: int, m: int, *, interpreted: bool) -> Tile:
+    """The projection of (T, n, d) on m rows; a step takes n * ``width`` numbers of a token."""
+    if _small(interpreted):
+        return Tile(16, max(64 // padded(n), 16))
+    tokens = max(16, min(64, 4096 // rows_padded(m)))
+    return Tile(tokens, max(1, min(padded(n * d), 64) // padded(n)), stages=4)
+
+
+def project_splits(n: int, d: int) -> int:
+    """Parts of the width summed apart, so that few tokens fill a device; each costs 8 (m + 2) bytes a token."""
+    return max(1, min(16, n * d // 8192))
+
+
+def slice_tile(n: int, d: int, m: int, *, interpreted: bool) -> Tile:
+    """The gradient of the state: a slice of ``width`` of every stream, ``tokens`` at a step."""
+    if _small(interpreted):
+        return Tile(16, 64)
+    width = max(4, min(padded(d), 16384 // (rows_padded(m) * padded(n)), 128))
+    return Tile(16, width, warps=8)
+
+
+def shares(tokens: int, slices: int, tile: Tile, *, interpreted: bool) -> int:
+    """Parts of the tokens whose weight gradients are summed apart; no token's own result depends on it."""
+    programs = 4 if _small(interpreted) else 512
+    return max(1, min(-(-programs // slices), -(-tokens // tile.tokens)))

@@ -107,3 +107,28 @@ def apply_carry(carry, tile, MODE: tl.constexpr, TRANSPOSE: tl.constexpr):
     else:
         out = carry[:, :, None] * tile
     return out
+
+
+@triton.jit
+def halves(v):
+    """v as a sum of two float32 numbers: the first has the 11 leading bits a tensor core keeps."""
+    lead = (v.to(tl.uint32, bitcast=True) & 0xFFFFE000).to(tl.float32, bitcast=True)
+    return lead, v - lead
+
+
+@triton.jit
+def wide_dot(a, b, total, EXACT_A: tl.constexpr, EXACT_B: tl.constexpr):
+    """total + a b in float32 accuracy on tensor cores; EXACT: a factor has at most 11 significant bits already."""
+    if EMULATE_ROUNDING:
+        total = tl.dot(a, b, total)
+    elif EXACT_A:
+        lead, rest = halves(b)
+        total = tl.dot(a, rest, total, input_precision="tf32")
+        total = tl.dot(a, lead, total, input_precision="tf32")
+    elif EXACT_B:
+        lead, rest = halves(a)
+        total = tl.dot(rest, b, total, input_precision="tf32")
+        total = tl.dot(lead, b, total, input_precision="tf32")
+    else:
+        total = tl.dot(a, b, total, input_precision="tf32x3")
+    return total

@@ -1,0 +1,126 @@
+# mypy: disable-error-code="no-untyped-def,untyped-decorator,import-untyped"
+"""The gradient of the state, once: residual, read and coefficient parts added in registers, X read one time.
+
+    dX = A^T dX' + p du + W^T dh / rms - T^T T X <dh, h> / (n d rms^2)
+
+A program owns a slice of the width and walks its share of the tokens, so the gradient of W accumulates in registers:
+dW = sum over tokens of (dh / rms) X^T, one part per share, added afterwards in order.  Traffic a token, in state
+elements: X, dX', du and dX, (3n + 1) d, plus the token's coefficients once per slice.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from streamgauge.kernels.triton_common import apply_carry, load_carry, load_wide, rounded, wide_dot
+
+
+@triton.jit
+def coefficient_part(state, dh, along, size, rows, triangle, METRIC: tl.constexpr, EXACT: tl.constexpr):
+    """W^T dh / rms minus the pull of the norm, and X / rms and T X / rms."""
+    BT: tl.constexpr = state.shape[0]
+    NP: tl.constexpr = state.shape[1]
+    BD: tl.constexpr = state.shape[2]
+    through = wide_dot(dh, rows, tl.zeros([BT, NP * BD], tl.float32), False, False)
+    scaled = state / size
+    measured = scaled
+    pulled = scaled
+    if METRIC:
+        measured = tl.sum(triangle[:, :, :, None] * scaled[:, None, :, :], 2)
+        pulled = tl.sum(triangle[:, :, :, None] * measured[:, :, None, :], 1)
+    return tl.reshape(through, [BT, NP, BD]) - pulled * (along / size), scaled, measured
+
+
+@triton.jit(do_not_specialize=["tokens", "span", "carry_step", "p_step"])
+def streams_backward_kernel(
+    dx,
+    dweight,
+    dmetric,
+    grad,
+    carry,
+    du,
+    p,
+    x,
+    dh,
+    along,
+    rms,
+    weight,
+    metric,
+    tokens,
+    span,
+    d,
+    m,
+    carry_step,
+    p_step,
+    eps,
+    cap,
+    n: tl.constexpr,
+    NP: tl.constexpr,
+    MP: tl.constexpr,
+    MODE: tl.constexpr,
+    READ: tl.constexpr,
+    COEFFICIENTS: tl.constexpr,
+    METRIC: tl.constexpr,
+    NEED_DX: tl.constexpr,
+    NEED_DWEIGHT: tl.constexpr,
+    NEED_DMETRIC: tl.constexpr,
+    EXACT: tl.constexpr,
+    BT: tl.constexpr,
+    BD: tl.constexpr,
+):
+    """MODE "none": no residual gradient.  Shapes: dweight (shares, m, n d), dmetric (shares, slices, n, n)."""
+    share = tl.program_id(1).to(tl.int64)
+    s = tl.arange(0, NP).to(tl.int64)
+    row = tl.arange(0, MP).to(tl.int64)
+    c = tl.program_id(0).to(tl.int64) * BD + tl.arange(0, BD)
+    fits = (s < n)[:, None] & (c < d)[None, :]
+    inner = (s * d)[:, None] + c[None, :]
+    pair = (s[:, None] < n) & (s[None, :] < n)
+    corner = s[:, None] * n + s[None, :]
+    rows = tl.zeros([MP, NP * BD], tl.float32)
+    triangle = tl.zeros([1, NP, NP], tl.float32)
+    slab = (row * (n * d))[:, None, None] + inner[None, :, :]
+    slab_fits = (row < m)[:, None, None] & fits[None, :, :]
+    if COEFFICIENTS:
+        rows = tl.reshape(load_wide(weight + slab, slab_fits), [MP, NP * BD])
+    if METRIC:
+        triangle = load_wide(metric + corner, pair)[None, :, :]
+    sum_weight = tl.zeros([MP, NP * BD], tl.float32)
+    sum_metric = tl.zeros([NP, NP], tl.float32)
+
+    begin = tl.program_id(1) * span
+    for start in range(begin, min(begin + span, tokens), BT):
+        t = (start + tl.arange(0, BT)).to(tl.int64)
+        live = t < tokens
+        places = (t * (n * d))[:, None, None] + inner[None, :, :]
+        inside = live[:, None, None] & fits[None, :, :]
+        back = tl.zeros([BT, NP, BD], tl.float32)
+        if MODE != "none" and NEED_DX:
+            factors = load_carry(carry, t, s, live, n, carry_step, eps, cap, MODE)
+            back += apply_carry(factors, load_wide(grad + places, inside), MODE, True)
+        if READ and NEED_DX:
+            reads = load_wide(p + (t * p_step)[:, None] + s[None, :], live[:, None] & (s < n)[None, :])
+            up = load_wide(du + (t * d)[:, None] + c[None, :], live[:, None] & (c < d)[None, :])
+            back += reads[:, :, None] * up[:, None, :]
+        if COEFFICIENTS:
+            state = load_wide(x + places, inside)
+            errors = load_wide(dh + (t * m)[:, None] + row[None, :], live[:, None] & (row < m)[None, :])
+            size = tl.load(rms + t, mask=live, other=1.0)[:, None, None]
+            pull = load_wide(along + t, live)[:, None, None]
+            part, scaled, measured = coefficient_part(state, errors, pull, size, rows, triangle, METRIC, EXACT)
+            back += part
+            if NEED_DWEIGHT:
+                flat = tl.reshape(state, [BT, NP * BD])
+                sum_weight = wide_dot(tl.trans(errors), flat, sum_weight, False, EXACT)
+            if NEED_DMETRIC:
+                outer = tl.sum(measured[:, :, None, :] * scaled[:, None, :, :], 3)
+                sum_metric -= tl.sum(outer * pull, 0)
+        if NEED_DX:
+            tl.store(dx + places, rounded(back, dx.dtype.element_ty), mask=inside)
+
+    if NEED_DWEIGHT:
+        tl.store(dweight + share * m * (n * d) + slab, tl.reshape(sum_weight, [MP, NP, BD]), mask=slab_fits)
+    if NEED_DMETRIC:
+        part_of = (share * tl.num_programs(0) + tl.program_id(0)) * (n * n)
+        tl.store(dmetric + part_of + corner, sum_metric, mask=pair)

@@ -193,12 +193,12 @@ KINDS: dict[str, Kind] = {
         Kind("bilinear", IDENTITY),
         Kind("ReLU^2", RELU_SQUARED, gated=False),
         Kind("SwiGLU, down-projection bias", SWISH, down_bias=True),
+        Kind("SwiGLU, up-projection bias", SWISH, up_bias=True),
+        Kind("SwiGLU, gate bias", SWISH, gate_bias=True),
         Kind("SiLU", SWISH, gated=False),
         Kind("GELU", GELU, gated=False),
         Kind("ReLU", RELU, gated=False),
         Kind("GLU", SIGMOID),
-        Kind("SwiGLU, gate bias", SWISH, gate_bias=True),
-        Kind("SwiGLU, up-projection bias", SWISH, up_bias=True),
     )
 }
 

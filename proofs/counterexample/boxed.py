@@ -5,8 +5,9 @@ With S = x1 + x2 and t = p_1 x, the sum readout of the mHC with A_0 = J, reads p
     S + mu phi(t) + nu phi(omega S + rho phi(t)),    mu = 1.r_1,  nu = 1.r_2,  omega = p_2.1 / 2,  rho = p_2.r_1.
 
 If p_1 is not parallel to (1, 1), nu != 0, rho > 0 and rho != mu omega, no two-stream pure iHC is this function.
-Proof: h = (1, 1) by (T0).  Fix S, let t go to +infinity, read b = d_s (S) + d_t (t): t^4, t^3, the part of t^2 in S and
-t^2 itself give f1 .. f4; alpha = u1 + u2 and gamma = (d_s e + d_t p_1).u are f5 and f6.  Growth excludes gamma k = 0.
+Proof: h = (1, 1) by (T0).  Fix S, let t go to +infinity, and let the second read be d_s S + d_t t: t^4, t^3, the part
+of t^2 in S and t^2 itself give f1 .. f4; alpha = u1 + u2 and gamma = (d_s e + d_t p_1).u are f5 and f6.  Growth
+excludes gamma k = 0.
 With rho = mu omega it *is* representable: a = p_1, b = omega e, u = r_1, v = r_2, h = e.
 """
 
@@ -20,7 +21,7 @@ from typing import Any
 import sympy as sp
 
 from streamgauge.proofs.counterexample.algebra import System
-from streamgauge.proofs.counterexample.networks import HALF, J, E, Network, Row, Site, identity
+from streamgauge.proofs.counterexample.networks import HALF, E, J, Network, Row, Site, identity
 from streamgauge.theory.verdict import Verdict
 
 
@@ -119,7 +120,7 @@ def general_system() -> System:
 
 
 def system(boxed: Boxed) -> System:
-    """The six polynomials with the numbers of one boxed network; the sum is ``2 nu rho (rho - mu omega)``, cleared."""
+    """The six polynomials with the numbers of one boxed network; the sum is ``2 nu rho (rho - mu omega)``."""
     numbers = [sp.Rational(str(v)) for v in (boxed.mu, boxed.nu, boxed.omega, boxed.rho, *boxed.p1)]
     polynomials, cofactors = _parts(*numbers)
     return System("boxed", polynomials, cofactors, (), {})

@@ -6,8 +6,9 @@ forgets Q at the same width, and the rest of the mHC network can be copied.  Suc
     up-projection bias   (t - 1/2) swish(t) + 1/2 swish(-t)          = t swish(t) - t/2
     gate bias            t swish(t) - t swish(0 t + 1) / (2 swish(1))  = t swish(t) - t/2
     plain ReLU, GELU, SiLU   act(t)/2 + act(-t)/2                    = act(t) - t/2
+    GLU                  t sigma(t) - t sigma(0)                     = t sigma(t) - t/2
 
-each by ``act(t) - act(-t) = t``.  (For a plain MLP the target is made of psi = act.)
+the first three by ``act(t) - act(-t) = t``.  (For a plain MLP the target is made of psi = act.)
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from typing import Any
 
 import sympy as sp
 
-from streamgauge.proofs.counterexample.activations import GELU, PHI, RELU, SWISH, Activation, Branch, Unit
-from streamgauge.proofs.counterexample.networks import E, HALF, Network, Q, Site, identity
+from streamgauge.proofs.counterexample.activations import GELU, PHI, RELU, SIGMOID, SWISH, Activation, Branch, Unit
+from streamgauge.proofs.counterexample.networks import HALF, E, Network, Q, Site, identity
 from streamgauge.theory.verdict import Verdict
 
 SHIFTED = "psi - t/2"
@@ -44,12 +45,18 @@ def gate_biased() -> Branch:
     return Branch((Unit(), Unit(m=-(1 + sp.exp(-1)) / 2, v=0, b=1)), name=SHIFTED)
 
 
+def linear_gated() -> tuple[Branch, Branch]:
+    """GLU: ``t sigma(t) - t sigma(0)``, its own linear unit being the one whose gate weight is 0."""
+    return Branch((Unit(SIGMOID), Unit(SIGMOID, m=-1, v=0)), name=SHIFTED), Branch((Unit(SIGMOID),), name="psi")
+
+
 CONTROLS: dict[str, tuple[Branch, Branch]] = {
     "SwiGLU, up-projection bias": (up_biased(), PHI),
     "SwiGLU, gate bias": (gate_biased(), PHI),
     "ReLU": (plain_shifted(RELU), plain(RELU)),
     "GELU": (plain_shifted(GELU), plain(GELU)),
     "SiLU": (plain_shifted(SWISH), plain(SWISH)),
+    "GLU": linear_gated(),
 }
 """Kind of branch -> (F, psi) with F(t) = psi(t) - t/2."""
 
@@ -60,7 +67,7 @@ def resetting(f: Branch, psi: Branch) -> Network:
 
 
 def is_shifted(f: Branch, psi: Branch) -> Verdict:
-    """Whether F(t) = psi(t) - t/2 for every real t, as expressions (on t > 0 and on t < 0; both sides vanish at 0)."""
+    """Whether F(t) = psi(t) - t/2 for every real t: as expressions on t > 0 and on t < 0 (at 0 both vanish)."""
     for side in (1, -1):
         t = sp.Symbol("t", positive=True)
         difference = _simple(f.expression(side * t) - psi.expression(side * t) + side * t / 2)

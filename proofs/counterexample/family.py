@@ -26,7 +26,7 @@ REACH = 3
 
 @dataclass(frozen=True)
 class FamilyError:
-    """Largest errors over the grid: exact arithmetic, float64, float32; ``first_order`` is eps max|Q phi'(phi(Q))|."""
+    """Largest errors over the grid, exactly and in floats; ``first_order`` is eps max |Q phi'(phi(Q))|."""
 
     eps: float
     exact: float

@@ -6,7 +6,8 @@ c = a.q/2, d = b.q/2.  For Q >= 0, with K_i the growth and C_i the tail constant
 - gamma kappa c = 0 (growth): it is at most ``A_0 + A_1 Q + A_2 Q^2``, below ``Q^4 - 9/4 Q^4 e^{-Q}`` from some Q* on.
 - otherwise (tail): with lambda the constant of G2 on the side sgn(gamma kappa),
 
-      c_4 = beta lambda (gamma kappa c^2)^2,  c_3 = 2 beta lambda gamma kappa c^2 d,  c_2 = beta lambda d^2 + alpha kappa c^2,
+      c_4 = beta lambda (gamma kappa c^2)^2,    c_3 = 2 beta lambda gamma kappa c^2 d,
+      c_2 = beta lambda d^2 + alpha kappa c^2,
 
   and from some Q_0 on the network is ``c_4 Q^4 + c_3 Q^3 + c_2 Q^2 + c_1 Q`` up to R(Q) = o(Q^2).
 """
@@ -23,7 +24,7 @@ import sympy as sp
 
 from streamgauge.proofs.counterexample import tails
 from streamgauge.proofs.counterexample.activations import Branch, ball
-from streamgauge.proofs.counterexample.networks import E, Q, Network, Row, Site, identity, target
+from streamgauge.proofs.counterexample.networks import E, Network, Q, Row, Site, identity, target
 from streamgauge.theory.verdict import Verdict
 
 FURTHEST = 4096

@@ -58,7 +58,7 @@ class Network:
         cast: Callable[[Any], Any] = ball,
         apply: Callable[[Branch, Any], Any] = lambda branch, z: branch(z),
     ) -> list[Any]:
-        """The outputs for the input ``x``; ``cast`` takes coefficients into the ring, ``apply`` evaluates branches."""
+        """The outputs for the input ``x``; ``cast`` takes coefficients into the ring, ``apply`` runs branches."""
 
         def times(matrix: Matrix, vector: Sequence[Any]) -> list[Any]:
             return [sum((cast(a) * y for a, y in zip(row, vector)), cast(0)) for row in matrix]

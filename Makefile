@@ -31,6 +31,8 @@ types:
 
 bench: $(STAMP)
 	$(BIN)/streamgauge bench theory
+	$(BIN)/streamgauge verify --level quick --no-torch
+	$(BIN)/streamgauge verify --level full
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info

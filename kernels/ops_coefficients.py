@@ -220,8 +220,9 @@ def _(
 @torch.library.custom_op(
     "streamgauge::streams_backward",
     mutates_args=(),
-    schema="(Tensor x, Tensor? grad, Tensor? carry, str mode, float eps, float cap, Tensor? du, Tensor? p, Tensor? dh,"
-    " Tensor? along, Tensor? rms, Tensor? weight, Tensor? metric, bool[] need) -> (Tensor, Tensor, Tensor)",
+    schema="(Tensor x, Tensor? grad, Tensor? carry, str mode, float eps, float cap, Tensor? du, Tensor? p,"
+    " Tensor? dh, Tensor? along, Tensor? rms, Tensor? weight, Tensor? metric, bool[] need)"
+    " -> (Tensor, Tensor, Tensor)",
 )
 def streams_backward(
     x: Tensor,

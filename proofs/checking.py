@@ -40,8 +40,12 @@ def _mixer_fault(path: str | Path, source: str | Path) -> str:
         mixers = source_mixers(Folder(source))
     except InputError as error:
         return str(error)
+    except (KeyError, TypeError, ValueError) as error:  # a config that no checkpoint has
+        return f"config.json: malformed ({type(error).__name__})"
     for l, (site, mixer) in enumerate(zip(sites, mixers)):
         stated = np.array([[float.fromhex(x) for x in row] for row in site["mixer"]])
+        if mixer.shape != stated.shape:
+            return f"sites[{l}].mixer: has shape {stated.shape}, the source's {mixer.shape}"
         away = float(np.abs(stated - mixer).max(initial=0.0))
         if not away <= MIXER_TOLERANCE:
             return f"sites[{l}].mixer: differs from the source's by {away:.3g}, expected at most {MIXER_TOLERANCE:g}"

@@ -56,7 +56,10 @@ class Folder:
         """The tensor in float64 (exact: it is stored in float64 or float32)."""
         if name not in self.names:
             raise InputError(f"{self.path / WEIGHTS}: tensor {name} is missing")
-        return np.asarray(self.tensors.get_tensor(name), dtype=np.float64)
+        try:
+            return np.asarray(self.tensors.get_tensor(name), dtype=np.float64)
+        except (AttributeError, TypeError, ValueError, SafetensorError):  # a dtype that numpy does not have
+            raise InputError(f"{self.path / WEIGHTS}: tensor {name} is not in float32 or float64") from None
 
     def hashes(self) -> dict[str, str]:
         """SHA-256 of both files."""
@@ -69,7 +72,10 @@ def source_mixers(source: Folder) -> list[Floats]:
     for l in range(len(model["sites"])):
         site = f"sites.{l}"
         if model["residual"] == "mean-gated":
-            out.append(mean_preserving_gate(int(model["streams"]), float(source.floats(f"{site}.gates"))))
+            gate = source.floats(f"{site}.gates")
+            if gate.ndim:
+                raise InputError(f"{source.path / WEIGHTS}: tensor {site}.gates has shape {gate.shape}, expected ()")
+            out.append(mean_preserving_gate(int(model["streams"]), float(gate)))
         elif f"{site}.mixer.matrix" in source.names:
             out.append(source.floats(f"{site}.mixer.matrix"))
         else:

@@ -14,6 +14,8 @@ from pathlib import Path
 import certificate_cases as cases
 import numpy as np
 import pytest
+import safetensors.torch
+import torch
 from model_situations import CONFIGS, FILES, MUTANTS, NAMES, SOURCES, START, Bench, every_situation
 from mutated_module import mutated
 from safetensors.numpy import load_file, save_file
@@ -180,6 +182,41 @@ def test_logits_are_run_again_by_the_front(bench, tmp_path):
     verdict = check(cert, file=it.new, source=it.old)
     assert not verdict
     assert "does not match the file: sites[1].mixer: differs from the source's by" in verdict.reason
+
+
+STRANGE_LOGITS = {
+    "other size": (lambda z: np.zeros((5, 5)), "sites[1].mixer: has shape (4, 4), the source's (5, 5)"),
+    "twice": (lambda z: np.stack([z, z]), "sites[1].mixer: has shape (4, 4), the source's (2, 4, 4)"),
+    "bfloat16": (lambda z: torch.tensor(z).bfloat16(), "tensor sites.1.mixer.logits is not in float32 or float64"),
+}
+
+
+@pytest.mark.parametrize("name", STRANGE_LOGITS)
+def test_logits_that_no_checkpoint_has_are_told(bench, tmp_path, name):
+    change, words = STRANGE_LOGITS[name]
+    it = bench("logits")
+    weights = it.old / "model.safetensors"
+    tensors = {k: torch.tensor(v) for k, v in load_file(weights).items()}
+    tensors["sites.1.mixer.logits"] = torch.as_tensor(change(tensors["sites.1.mixer.logits"].numpy()))
+    safetensors.torch.save_file(tensors, weights)
+    it.rehash()
+    cert = tmp_path / "c.json"
+    cert.write_text(cases.sealed_text(it.data))
+    verdict = check(cert, file=it.new, source=it.old)
+    assert not verdict
+    assert words in verdict.reason
+
+
+def test_config_that_no_checkpoint_has_is_told(bench, tmp_path):
+    it = bench("logits")
+    it.config("old", lambda model: model.update(residual="mean-gated"))
+    for side in ("old", "new"):
+        it.config(side, lambda model: model.update(streams="four"))
+    it.rehash()
+    cert = tmp_path / "c.json"
+    cert.write_text(cases.sealed_text(it.data))
+    reason = check(cert, file=it.new, source=it.old).reason
+    assert reason.startswith("accepted, but does not match the file: ")
 
 
 @pytest.fixture(scope="module")

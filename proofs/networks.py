@@ -44,7 +44,7 @@ class Comparison:
 
 def same_function(pair: Comparison) -> Verdict:
     """Whether the second network computes what the first does, in that precision; the witness has the errors."""
-    device = "cuda" if backends.current() != "reference" and torch.cuda.is_available() else "cpu"
+    device = backends.device()
     wanted = _output(pair.source, pair.x, "float64", device)
     found = relative_rms(_output(pair.converted, pair.x, pair.precision, device), wanted)
     limit = LIMITS[pair.precision]

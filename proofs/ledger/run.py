@@ -160,7 +160,7 @@ def run_ledger(
     records = []
     with ExitStack() as stack:
         lacking = _enter_backend(stack, setting.backend) if torch_here else ""
-        device = _device(setting.backend) if torch_here else "cpu"
+        device = _device() if torch_here else "cpu"
         for claim in chosen:
             if progress is not None:
                 progress(claim)
@@ -205,10 +205,10 @@ def _enter_backend(stack: ExitStack, backend: str) -> str:
     return ""
 
 
-def _device(backend: str) -> str:
-    import torch
+def _device() -> str:
+    from streamgauge.kernels import backends
 
-    return "cuda" if backend == "triton" and torch.cuda.is_available() else "cpu"
+    return backends.device()
 
 
 @contextmanager

@@ -103,6 +103,7 @@ def test_float64_runs_on_the_reference_whatever_the_backend(monkeypatch: pytest.
         return reference
 
     monkeypatch.setattr(backends, "available", lambda name: True)
+    monkeypatch.setattr(backends, "device", lambda: "cpu")
     monkeypatch.setattr("streamgauge.simulate.network.operations", note)
     pair = entries.compare(precision="float32", **DYNAMIC)()
     with backends.using("triton"):

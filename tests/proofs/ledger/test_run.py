@@ -127,6 +127,7 @@ def test_backends(expected: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> 
     assert (record.result.status, record.result.reason) == (Status.NOT_RUN, "needs the triton backend")
     assert record.excused
     monkeypatch.setattr(backends, "available", lambda name: True)
+    monkeypatch.setattr(backends, "device", lambda: "cpu")
     (record,) = run_ledger([claim], Setting(backend="triton")).records
     assert seen == ["triton", "triton"]
     assert record.backend == "triton"

@@ -1,8 +1,7 @@
 """One table of what the kernels are asked to do, for the self test, the byte count, the compiler and the benchmark.
 
-A situation calls the public functions of a backend (a module with the names of :mod:`.reference`), so that the same
-call runs on the reference in float64 and on the kernels.  ``x`` and ``y`` are in the state's dtype, the rest in the
-coefficients'.
+A situation calls the public functions on a backend by name, so that the same call runs on the reference in float64
+and on the kernels.  ``x`` and ``y`` are in the state's dtype, the rest in the coefficients'.
 """
 
 from __future__ import annotations
@@ -13,6 +12,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
+
+from streamgauge.kernels import dispatch
+from streamgauge.kernels.activation import Activation
+from streamgauge.kernels.site import Controller, site
 
 STATE = ("x", "y")
 RECIPES: Mapping[str, Mapping[str, Any]] = {
@@ -41,7 +44,7 @@ class Situation:
     op: str
     mode: str
     shapes: Callable[[int, int, int], dict[str, tuple[int, ...]]]
-    call: Callable[[Any, Mapping[str, Tensor]], Tensor | Sequence[Tensor]]
+    call: Callable[[str, Mapping[str, Tensor]], Tensor | Sequence[Tensor | None]]
     terms: Callable[[int, int, int], int]
     scales: Mapping[str, float] = field(default_factory=dict)
 
@@ -61,10 +64,10 @@ class Situation:
             out[name] = made.to(device=device, dtype=kind).requires_grad_()
         return out
 
-    def run(self, backend: Any, tensors: Mapping[str, Tensor]) -> tuple[Tensor, ...]:
+    def run(self, backend: str, tensors: Mapping[str, Tensor]) -> tuple[Tensor, ...]:
         """The outputs, always as a tuple."""
         made = self.call(backend, tensors)
-        return (made,) if isinstance(made, Tensor) else tuple(made)
+        return (made,) if isinstance(made, Tensor) else tuple(out for out in made if out is not None)
 
 
 def gradients(
@@ -83,19 +86,20 @@ def _coefficient_shapes(mode: str, n: int, tokens: int) -> dict[str, tuple[int, 
 
 def _write(mode: str) -> Situation:
     def shapes(n: int, d: int, tokens: int) -> dict[str, tuple[int, ...]]:
-        return {
-            "x": (tokens, n, d),
-            "y": (tokens, d),
-            "r": (tokens, n),
-            **_coefficient_shapes(mode, n, tokens),
-        }
+        return {"x": (tokens, n, d), "y": (tokens, d), "r": (tokens, n), **_coefficient_shapes(mode, n, tokens)}
 
-    def call(backend: Any, given: Mapping[str, Tensor]) -> Any:
-        carry = {name: given[name] for name in ("mixer", "gates") if name in given}
-        norm = {"eps": 1e-3, "cap": 1.5} if mode == "norm" else {}
-        return backend.write(given["x"], given["y"], given["r"], mode=mode, **carry, **norm)
+    def call(backend: str, given: Mapping[str, Tensor]) -> Tensor:
+        carry: dict[str, Any] = {name: given[name] for name in ("mixer", "gates") if name in given}
+        if mode == "norm":
+            carry |= NORM
+        return dispatch.write(given["x"], given["y"], given["r"], mode=mode, backend=backend, **carry)
 
     return Situation("write", mode, shapes, call, lambda n, d, tokens: max(n + 1, d))
+
+
+def _sweeps(n: int, recipe: Mapping[str, Any]) -> int:
+    # Every half-step adds n numbers, takes a quotient or a logarithm, and is walked twice.
+    return int(4 * (n + 2) * recipe["iterations"])
 
 
 def _sinkhorn(name: str, recipe: Mapping[str, Any]) -> Situation:
@@ -103,22 +107,84 @@ def _sinkhorn(name: str, recipe: Mapping[str, Any]) -> Situation:
         "sinkhorn",
         name,
         lambda n, d, tokens: {"logits": (tokens, n, n)},
-        lambda backend, given: backend.sinkhorn(given["logits"], **recipe),
-        # Every half-step adds n numbers, takes a quotient or a logarithm, and is walked twice.
-        lambda n, d, tokens: 4 * (n + 2) * recipe["iterations"],
+        lambda backend, given: dispatch.sinkhorn(given["logits"], backend=backend, **recipe),
+        lambda n, d, tokens: _sweeps(n, recipe),
         {"logits": 2.0},
     )
 
 
+def _controller_shapes(rows: int, n: int, d: int, tokens: int, metric: bool) -> dict[str, tuple[int, ...]]:
+    shapes: dict[str, tuple[int, ...]] = {"x": (tokens, n, d), "weight": (rows, n * d), "scale": (rows,)}
+    return {**shapes, "base": (rows,), **({"metric": (n, n)} if metric else {})}
+
+
+def _coefficients(metric: bool) -> Situation:
+    return Situation(
+        "coefficients",
+        "raw, metric" if metric else "raw",
+        lambda n, d, tokens: _controller_shapes(n * (n + 2), n, d, tokens, metric),
+        lambda backend, given: dispatch.coefficients(**given, rms_eps=RMS_EPS, backend=backend),  # type: ignore[arg-type]
+        lambda n, d, tokens: n * d + tokens,
+        WEIGHT,
+    )
+
+
+def _activated(activation: Activation) -> Situation:
+    return Situation(
+        "coefficients",
+        activation.carry,
+        lambda n, d, tokens: _controller_shapes(activation.rows(n), n, d, tokens, False),
+        lambda backend, given: dispatch.activated(  # type: ignore[arg-type]
+            **given, activation=activation, rms_eps=RMS_EPS, backend=backend
+        ),
+        lambda n, d, tokens: n * d + tokens + (_sweeps(n, MIXER.sinkhorn) if activation.carry == "mixer" else 0),
+        WEIGHT,
+    )
+
+
+def _site(mode: str, activation: Activation, metric: bool = False) -> Situation:
+    """The branch is the identity: it costs nothing, and its gradient is not zero."""
+
+    def call(backend: str, given: Mapping[str, Tensor]) -> Tensor:
+        controller = Controller(
+            given["weight"], given["scale"], given["base"], activation, RMS_EPS, given.get("metric")
+        )
+        norm = NORM if mode == "norm" else {}
+        return site(given["x"], lambda u: u, mode=mode, controller=controller, backend=backend, **norm)
+
+    return Situation(
+        "site",
+        f"{mode}, metric" if metric else mode,
+        lambda n, d, tokens: _controller_shapes(activation.rows(n), n, d, tokens, metric),
+        call,
+        lambda n, d, tokens: 2 * n * d + tokens + (_sweeps(n, MIXER.sinkhorn) if mode == "full" else 0),
+        WEIGHT,
+    )
+
+
+WEIGHT = {"weight": 0.1, "base": 0.5, "scale": 0.5}
+RMS_EPS = 1e-3
+NORM = {"eps": 1e-3, "cap": 1.5}
+MIXER = Activation("mixer", read_eps=1e-4, transpose=True)
+GATES = Activation("gates", read_eps=1e-4, write_eps=1e-5)
+NONE = Activation("none", read_eps=1e-4)
 READ = Situation(
     "read",
     "",
     lambda n, d, tokens: {"x": (tokens, n, d), "p": (tokens, n)},
-    lambda backend, given: backend.read(given["x"], given["p"]),
+    lambda backend, given: dispatch.read(given["x"], given["p"], backend=backend),
     lambda n, d, tokens: max(n, d),
 )
 SITUATIONS: tuple[Situation, ...] = (
     READ,
     *(_write(mode) for mode in ("full", "diag", "norm", "identity")),
     *(_sinkhorn(name, recipe) for name, recipe in RECIPES.items()),
+    _coefficients(False),
+    _coefficients(True),
+    *(_activated(activation) for activation in (MIXER, GATES, NONE)),
+    _site("full", MIXER),
+    _site("diag", GATES),
+    _site("norm", GATES),
+    _site("identity", NONE),
+    _site("full", MIXER, metric=True),
 )

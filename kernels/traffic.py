@@ -11,9 +11,9 @@ of their tensors, views free.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -32,7 +32,7 @@ TORCH = "(torch)"
 
 @dataclass
 class LaunchBytes:
-    """Of one launch: bytes ``loaded`` and ``stored`` per tensor argument, each argument's size, atomics met."""
+    """Of one launch: bytes ``loaded`` and ``stored`` per tensor argument, and each argument's size."""
 
     kernel: str
     sizes: dict[str, int] = field(default_factory=dict)
@@ -163,7 +163,7 @@ Pass = Callable[[int], tuple[Callable[[], Any], Callable[[Any], Any]]]
 def slopes(
     name: str, prepare: Pass, *, sizes: tuple[int, int] = (32, 64), weights: Collection[str] = WEIGHTS
 ) -> list[Slope]:
-    """Forward and backward of ``prepare(tokens) -> (forward, backward of its result)``, as slopes between two sizes."""
+    """Both passes of ``prepare(tokens) -> (forward, backward of its result)``, as slopes between two sizes."""
     found: dict[str, list[list[LaunchBytes]]] = {"forward": [], "backward": []}
     for tokens in sizes:
         forward, backward = prepare(tokens)
@@ -190,18 +190,14 @@ def _slope(
     return Slope(name, way, sum(part for _, part in parts), apart, parts)
 
 
-def of_situation(situation: Situation, backend: Any, n: int, d: int, dtype: torch.dtype) -> list[Slope]:
-    """The two passes of a situation, with their floors."""
+def of_situation(situation: Situation, n: int, d: int, dtype: torch.dtype) -> list[Slope]:
+    """The two passes of a situation on the kernels, with their floors."""
 
     def prepare(tokens: int) -> tuple[Callable[[], Any], Callable[[Any], Any]]:
         tensors = situation.draw(n, d, tokens, dtype=dtype)
-
-        def backward(outputs: Any) -> Mapping[str, Any]:
-            return gradients(outputs, tensors, [torch.ones_like(o) for o in outputs])
-
-        return lambda: situation.run(backend, tensors), backward
-
-    from dataclasses import replace
+        with torch.no_grad():
+            ones = [torch.ones_like(out) for out in situation.run("triton", tensors)]
+        return lambda: situation.run("triton", tensors), lambda outputs: gradients(outputs, tensors, ones)
 
     size = dtype.itemsize
     return [
@@ -213,17 +209,22 @@ def of_situation(situation: Situation, backend: Any, n: int, d: int, dtype: torc
 def floor(situation: Situation, direction: str, n: int, d: int, size: int) -> float | None:
     """The least bytes a token: every input read once, every output written once, with the state in ``size`` bytes.
 
-    The identity's dX is dX' itself.
+    The identity's dX is dX' itself.  A whole site: what three streaming passes over the state cost, forward
+    (4n + 2) d, since the read needs all of the projection first, backward (6n + 4) d, or (5n + 4) d if the carry
+    needs no gradient.  None where a pass has no floor of its own.
     """
-    carry = {"full": n * n, "diag": n, "norm": n, "identity": 0}.get(situation.mode, 0)
-    forward = direction == "forward"
+    mode, forward = situation.mode.split(",")[0], direction == "forward"
+    carry = {"full": n * n, "mixer": n * n, "raw": n * n, "diag": n, "norm": n, "gates": n}.get(mode, 0)
     if situation.op == "read":
         return (n + 1) * d * size + 4 * n if forward else (2 * n + 1) * d * size + 8 * n
     if situation.op == "write":
         if forward:
             return (2 * n + 1) * d * size + 4 * (n + carry)
-        state = n + 2 if situation.mode == "identity" else 3 * n + 2
+        state = n + 2 if mode == "identity" else 3 * n + 2
         return state * d * size + 8 * (n + carry)
     if situation.op == "sinkhorn":
         return 8 * n * n if forward else 12 * n * n
-    return None
+    if situation.op == "coefficients":
+        return (n if forward else 2 * n) * d * size + 4 * (2 * n + carry)
+    state = 4 * n + 2 if forward else (5 * n + 4 if mode == "identity" else 6 * n + 4)
+    return state * d * size

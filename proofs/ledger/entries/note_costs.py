@@ -263,7 +263,7 @@ CLAIMS = (
             "Every group size tried.", _optimum, fixed(Case("L = 60", (4, 60, 6, 76))), Case("size 7", (4, 60, 7, 78))
         ),
     ),
-    _quoted("N45", "11", "The optimised training overhead is 6.7 %.", "section 4.3", "number"),
+    _quoted("N45", "11", "The optimised training overhead is 6.7 %.", "the paper's system section", "number"),
     _quoted(
         "N46",
         "12",

@@ -80,11 +80,12 @@ def _invariant(value: tuple[Network, Network]) -> Verdict:
     found = same_kernel(*value)
     if not found:
         return found
-    ranks = [[_cut(net, t).rank() for t in range(1, len(net) + 1)] for net in value]
+    ranks = [[cut(net, t).rank() for t in range(1, len(net) + 1)] for net in value]
     return verdict(ranks[0] == ranks[1], f"kernels agree, cut ranks {ranks[0]}", ranks=ranks)
 
 
-def _cut(net: Network, level: int) -> Matrix:
+def cut(net: Network, level: int) -> Matrix:
+    """Rows: what is read from ``level`` on; columns: the input and the writes that were made before it."""
     blocks = depth_kernel(net)
     lines = []
     for t in range(level, len(net) + 1):

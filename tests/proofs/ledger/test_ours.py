@@ -20,6 +20,7 @@ from streamgauge.proofs.ledger.entries import (
     ours_certificates,
     ours_closure,
     ours_dynamic,
+    ours_floats,
     ours_form,
     ours_gates,
     ours_gauge,
@@ -44,6 +45,7 @@ OURS = (
     ours_form,
     ours_width,
     ours_closure,
+    ours_floats,
     ours_gates,
     ours_certificates,
     ours_sinkhorn,
@@ -116,11 +118,18 @@ def test_identity_gauge_by_its_logarithms() -> None:
     assert abs(math.log10(found.witness["identity"]) - log10) < 1.0
 
 
-@pytest.mark.parametrize(("dtype", "resets"), [("float16", 1), ("float32", 5), ("float64", 18)])
-def test_resets_in_exact_arithmetic(dtype: str, resets: int) -> None:
-    """P22 by exponents alone: m = p + 1 bits a reset, from 0 to the largest exponent."""
-    info = np.finfo(dtype)
-    assert (info.maxexp - 1) // (info.nmant + 2) == ours_closure.most_resets(dtype, centred=False).resets == resets
+@pytest.mark.parametrize("name", ["float16", "float32", "float64"])
+def test_formats_are_numpys(name: str) -> None:
+    info, ours = np.finfo(name), ours_floats.FORMATS[name]
+    assert (ours.precision, ours.smallest, ours.largest) == (info.nmant + 1, info.minexp, info.maxexp - 1)
+
+
+def test_bfloat16_rounds_to_nearest_even() -> None:
+    """Against exact fractions: the nearer of the two neighbours of 8 bits, the even one on a tie."""
+    for i in range(1, 1 << 12):
+        x = 1 + i / (1 << 12)
+        exact = Fraction(x) * 128
+        assert Fraction(float(ours_floats.stored(x, "bfloat16"))) * 128 == round(exact)  # round() is half to even
 
 
 def test_swamping_in_fractions() -> None:

@@ -1,0 +1,204 @@
+# mypy: disable-error-code="import-untyped"
+"""Cross-compilation of every launch for GPUs that are not there: registers, memory and spills, and the text's rules.
+
+The launches are those the operations make (recorded, not run), with their own tiles, so nothing is listed by hand.
+A process that interprets cannot compile: :func:`table` starts a fresh one, with a cache of its own.
+
+Rules of the text, for what running under the interpreter cannot show: offsets of pointers are 64 bits wide from the
+token index on; no atomic; every masked load says what masked lanes are; no dot with a dimension below 16.
+Run alone, ``python -m streamgauge.kernels.compile [CAPABILITY ...]`` prints the rows as JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+CAPABILITIES = (80, 90, 100)
+_TYPES = {"torch.float32": "fp32", "torch.bfloat16": "bf16", "torch.float16": "fp16"}
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """One kernel for one capability; bytes a thread of ``local`` memory, bytes of ``spills`` (stores + loads).
+
+    ``situation``: the first that launches it.  ``faults``: rules of the text it breaks.
+    """
+
+    situation: str
+    kernel: str
+    capability: int
+    warps: int
+    registers: int
+    shared: int
+    local: int
+    spills: int
+    faults: tuple[str, ...]
+
+
+def record(n: int, d: int, dtype: Any, names: Sequence[str] | None = None) -> list[tuple[str, Any]]:
+    """(situation, launch) of every distinct launch of the situations (those named, or all), none of them run."""
+    import torch
+
+    from streamgauge.kernels import dispatch, launches
+    from streamgauge.kernels.situations import SITUATIONS, gradients
+
+    found: dict[str, tuple[str, Any]] = {}
+    here = ""
+
+    def keep(launch: Any, go: Any) -> None:
+        signature = [(k, str(getattr(v, "dtype", v))) for k, v in launch.arguments.items()]
+        found.setdefault(repr((launch.name, signature, launch.options)), (here, launch))
+
+    asked = dispatch.interpreted
+    dispatch.interpreted = lambda: True  # nothing runs, so CPU tensors will do
+    try:
+        with launches.intercepted(keep):
+            for situation in SITUATIONS:
+                if names is not None and situation.name not in names:
+                    continue
+                here = situation.name
+                tensors = situation.draw(n, d, 64, dtype=dtype)
+                outputs = situation.run("triton", tensors)
+                gradients(outputs, tensors, [torch.zeros_like(out) for out in outputs])
+    finally:
+        dispatch.interpreted = asked
+    return list(found.values())
+
+
+def source(launch: Any) -> Any:
+    """The launch as the compiler takes it: types, constants and divisibility as the launcher would find them."""
+    from triton.compiler import ASTSource
+
+    signature, constants, attributes = {}, {}, {}
+    for i, parameter in enumerate(launch.kernel.params):
+        value = launch.arguments[parameter.name]
+        free = not parameter.do_not_specialize
+        if parameter.is_constexpr or (free and isinstance(value, int) and value == 1):
+            signature[parameter.name], constants[parameter.name] = "constexpr", value
+        elif hasattr(value, "data_ptr"):
+            signature[parameter.name] = "*" + _TYPES[str(value.dtype)]
+            attributes[(i,)] = [["tt.divisibility", 16]]
+        else:
+            signature[parameter.name] = "i32" if isinstance(value, int) else "fp32"
+            if free and isinstance(value, int) and value % 16 == 0:
+                attributes[(i,)] = [["tt.divisibility", 16]]
+    return ASTSource(launch.kernel, signature, constants, attributes)
+
+
+def compiled(situation: str, launch: Any, capability: int) -> Compiled:
+    """Compile one launch.  Cost: 0.3 to 3 s."""
+    import triton
+    from triton.backends.compiler import GPUTarget
+
+    binary = triton.compile(source(launch), target=GPUTarget("cuda", capability, 32), options=launch.options)
+    usage = _usage(binary.asm["cubin"])
+    local = usage["STACK"] + usage["LOCAL"]
+    # What is spilled lies in the stack frame: without one there are no spills.
+    spills = _spills(binary.asm["ptx"]) if local else 0
+    return Compiled(
+        situation,
+        launch.name,
+        capability,
+        binary.metadata.num_warps,
+        usage["REG"],
+        max(usage["SHARED"], binary.metadata.shared),
+        local,
+        spills,
+        tuple(faults(binary.asm["ttir"])),
+    )
+
+
+def _usage(cubin: bytes) -> dict[str, int]:
+    from triton import knobs
+
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(cubin)
+        file.flush()
+        out = subprocess.check_output([knobs.nvidia.cuobjdump.path, "-res-usage", file.name], text=True)
+    return {name: int(value) for name, value in re.findall(r"\b(REG|STACK|SHARED|LOCAL):(\d+)", out)}
+
+
+def _spills(ptx: str) -> int:
+    from triton import knobs
+
+    target = re.search(r"^\.target (\w+)", ptx, re.MULTILINE)
+    if target is None:
+        raise ValueError("ptx: found no .target line, expected one")
+    tool = knobs.nvidia.ptxas_blackwell if target[1].startswith("sm_10") else knobs.nvidia.ptxas
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "kernel.ptx")
+        with open(path, "w") as file:
+            file.write(ptx)
+        command = [tool.path, "-v", f"--gpu-name={target[1]}", path, "-o", os.path.join(folder, "kernel.cubin")]
+        said = subprocess.run(command, capture_output=True, text=True, check=True).stderr
+    return sum(int(b) for b in re.findall(r"(\d+) bytes spill (?:stores|loads)", said))
+
+
+def faults(text: str) -> list[str]:
+    """The rules that a kernel's text in Triton's own intermediate language breaks, one line each."""
+    found = []
+    # The text names results; where a 32-bit product comes from decides whether it may be one.
+    plain = {*re.findall(r"(%\w+) = tt\.get_program_id", text), *re.findall(r"(%\w+): i32", text)}
+    constants = set(re.findall(r"(%\w+) = arith\.constant", text))
+    for line in text.splitlines():
+        code = line.split(" loc(")[0].strip()
+        if "tt.atomic" in code:
+            found.append(f"an atomic: {code}")
+        offset = re.search(r"tt\.addptr %[\w#]+, (%[\w#]+) : .*, (?:tensor<[\dx]*)?(i\d+)>?$", code)
+        if offset and offset[2] != "i64" and offset[1] not in constants:
+            found.append(f"an offset of {offset[2]}: {code}")
+        if product := re.search(r"= arith\.muli (%[\w#]+), (%[\w#]+) : (.*)", code):
+            narrow = product[3].endswith("i32") or product[3].endswith("i32>")
+            scalar = not product[3].startswith("tensor")
+            if narrow and not (scalar and (product[1] in plain or product[2] in plain)):
+                found.append(f"a product in 32 bits: {code}")
+        if load := re.search(r"= tt\.load (.*?)(?: \{.*\})? : ", code):
+            operands = load[1].split(" evictionPolicy")[0].split(" cacheModifier")[0].count("%")
+            if operands == 2:
+                found.append(f"a masked load without other: {code}")
+        if "tt.dot " in code:
+            sizes = [int(v) for shape in re.findall(r"tensor<([\dx]+)x[a-z]", code) for v in shape.split("x")]
+            if min(sizes) < 16:
+                found.append(f"a dot with a dimension of {min(sizes)}: {code}")
+    return found
+
+
+def rows(
+    capabilities: Iterable[int] = CAPABILITIES, *, n: int = 4, d: int = 4096, names: Sequence[str] | None = None
+) -> list[Compiled]:
+    """Every distinct launch of the situations, in this process, which must not interpret; bfloat16 state."""
+    import torch
+
+    recorded = record(n, d, torch.bfloat16, names)
+    return [compiled(name, launch, capability) for name, launch in recorded for capability in capabilities]
+
+
+def table(
+    capabilities: Sequence[int] = CAPABILITIES, *, n: int = 4, d: int = 4096, names: Sequence[str] | None = None
+) -> list[Compiled]:
+    """:func:`rows` in a fresh process without TRITON_INTERPRET and with an empty cache.
+
+    **Raises** RuntimeError with the last line the process said.
+    """
+    with tempfile.TemporaryDirectory() as cache:
+        environment = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}
+        environment |= {"TRITON_CACHE_DIR": cache, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
+        asked = json.dumps({"capabilities": list(capabilities), "n": n, "d": d, "names": names})
+        command = [sys.executable, "-m", __name__, asked]
+        ran = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    if ran.returncode:
+        raise RuntimeError(f"cross-compilation: {(ran.stderr.strip().splitlines() or ['no message'])[-1]}")
+    return [Compiled(**{**row, "faults": tuple(row["faults"])}) for row in json.loads(ran.stdout)]
+
+
+if __name__ == "__main__":
+    _asked = json.loads(sys.argv[1]) if len(sys.argv) > 1 else {}
+    print(json.dumps([asdict(row) for row in rows(_asked.pop("capabilities", CAPABILITIES), **_asked)]))

@@ -6,7 +6,6 @@ A process that interprets cannot compile: :func:`table` starts a fresh one, with
 
 Rules of the text, for what running under the interpreter cannot show: offsets of pointers are 64 bits wide from the
 token index on; no atomic; every masked load says what masked lanes are; no dot with a dimension below 16.
-Run alone, ``python -m streamgauge.kernels.compile [CAPABILITY ...]`` prints the rows as JSON.
 """
 
 from __future__ import annotations
@@ -15,11 +14,12 @@ import json
 import os
 import re
 import subprocess
-import sys
 import tempfile
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
+
+from streamgauge.kernels.processes import ask, question
 
 CAPABILITIES = (80, 90, 100)
 _TYPES = {"torch.float32": "fp32", "torch.bfloat16": "bf16", "torch.float16": "fp16"}
@@ -184,21 +184,11 @@ def rows(
 def table(
     capabilities: Sequence[int] = CAPABILITIES, *, n: int = 4, d: int = 4096, names: Sequence[str] | None = None
 ) -> list[Compiled]:
-    """:func:`rows` in a fresh process without TRITON_INTERPRET and with an empty cache.
-
-    **Raises** RuntimeError with the last line the process said.
-    """
-    with tempfile.TemporaryDirectory() as cache:
-        environment = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}
-        environment |= {"TRITON_CACHE_DIR": cache, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
-        asked = json.dumps({"capabilities": list(capabilities), "n": n, "d": d, "names": names})
-        command = [sys.executable, "-m", __name__, asked]
-        ran = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
-    if ran.returncode:
-        raise RuntimeError(f"cross-compilation: {(ran.stderr.strip().splitlines() or ['no message'])[-1]}")
-    return [Compiled(**{**row, "faults": tuple(row["faults"])}) for row in json.loads(ran.stdout)]
+    """:func:`rows` in a fresh process without TRITON_INTERPRET and with an empty cache."""
+    asked = {"capabilities": list(capabilities), "n": n, "d": d, "names": names}
+    answer = ask("streamgauge.kernels.compile", asked, interpret=False)
+    return [Compiled(**{**row, "faults": tuple(row["faults"])}) for row in answer]
 
 
 if __name__ == "__main__":
-    _asked = json.loads(sys.argv[1]) if len(sys.argv) > 1 else {}
-    print(json.dumps([asdict(row) for row in rows(_asked.pop("capabilities", CAPABILITIES), **_asked)]))
+    print(json.dumps([asdict(row) for row in rows(**question())]))

@@ -38,7 +38,8 @@ RECIPES: Mapping[str, Mapping[str, Any]] = {
 class Situation:
     """``call(backend, tensors)`` gives the outputs; ``shapes(n, d, tokens)`` says what to draw.
 
-    ``terms(n, d, tokens)``: the longest chain of float32 additions behind an output or a gradient.
+    ``terms(n, d, tokens)``: the longest chain of float32 additions behind an output or a gradient.  ``roundings``:
+    how often a number on its way is rounded to the state's dtype, each counted with its factor.
     """
 
     op: str
@@ -47,6 +48,7 @@ class Situation:
     call: Callable[[str, Mapping[str, Tensor]], Tensor | Sequence[Tensor | None]]
     terms: Callable[[int, int, int], int]
     scales: Mapping[str, float] = field(default_factory=dict)
+    roundings: int = 1
 
     @property
     def name(self) -> str:
@@ -159,6 +161,8 @@ def _site(mode: str, activation: Activation, metric: bool = False) -> Situation:
         call,
         lambda n, d, tokens: 2 * n * d + tokens + (_sweeps(n, MIXER.sinkhorn) if mode == "full" else 0),
         WEIGHT,
+        # u, X', dy and dX, times a write of at most 2
+        roundings=8,
     )
 
 

@@ -11,9 +11,10 @@ of their tensors, views free.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+import json
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,8 @@ from triton.runtime.interpreter import interpreter_builder
 
 from streamgauge.kernels import configs
 from streamgauge.kernels.launches import Launch, intercepted
-from streamgauge.kernels.situations import Situation, gradients
+from streamgauge.kernels.processes import ask, question
+from streamgauge.kernels.situations import SITUATIONS, Situation, gradients
 from streamgauge.kernels.triton_common import INTERPRETED
 
 WEIGHTS = frozenset({"weight", "dweight", "metric", "dmetric", "scale", "base", "sums"})
@@ -228,3 +230,19 @@ def floor(situation: Situation, direction: str, n: int, d: int, size: int) -> fl
         return (n if forward else 2 * n) * d * size + 4 * (2 * n + carry)
     state = 4 * n + 2 if forward else (5 * n + 4 if mode == "identity" else 6 * n + 4)
     return state * d * size
+
+
+def rows(n: int = 4, d: int = 1024, names: Sequence[str] | None = None) -> list[Slope]:
+    """Both passes of every situation (or those named), bfloat16 state, in this process, which must interpret."""
+    wanted = [s for s in SITUATIONS if names is None or s.name in names]
+    return [slope for situation in wanted for slope in of_situation(situation, n, d, torch.bfloat16)]
+
+
+def table(n: int = 4, d: int = 1024, names: Sequence[str] | None = None) -> list[Slope]:
+    """:func:`rows` in a fresh process that interprets."""
+    answer = ask("streamgauge.kernels.traffic", {"n": n, "d": d, "names": names}, interpret=True)
+    return [Slope(**{**row, "launches": tuple(map(tuple, row["launches"]))}) for row in answer]
+
+
+if __name__ == "__main__":
+    print(json.dumps([asdict(row) for row in rows(**question())]))

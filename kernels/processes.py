@@ -1,0 +1,37 @@
+"""Work that needs another mode of triton than this process has: a fresh process, asked and answering in JSON."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from importlib.util import find_spec
+from typing import Any
+
+
+def ask(module: str, question: Mapping[str, Any], *, interpret: bool) -> Any:
+    """What ``python -m module QUESTION`` prints, with TRITON_INTERPRET set or not, and an empty compiler cache.
+
+    **Raises** ModuleNotFoundError without triton, RuntimeError with the last line a failed process said.
+    """
+    if find_spec("triton") is None:
+        raise ModuleNotFoundError("the kernels need triton", name="triton")
+    with tempfile.TemporaryDirectory() as cache:
+        environment = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}
+        environment |= {"TRITON_CACHE_DIR": cache, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
+        if interpret:
+            environment["TRITON_INTERPRET"] = "1"
+        command = [sys.executable, "-m", module, json.dumps(question)]
+        ran = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    if ran.returncode:
+        raise RuntimeError(f"{module}: {(ran.stderr.strip().splitlines() or ['it said nothing'])[-1]}")
+    return json.loads(ran.stdout)
+
+
+def question() -> dict[str, Any]:
+    """What this process was asked, {} if nothing."""
+    asked: dict[str, Any] = json.loads(sys.argv[1]) if len(sys.argv) > 1 else {}
+    return asked

@@ -1,8 +1,9 @@
-"""Checks a streamgauge certificate without trusting what made it: one module, standard library alone.
+"""Checks a streamgauge certificate without trusting what made it: this one file, standard library alone.
 
     python -I -S proofs/checker.py CERT.json [--file CONVERTED_DIR] [--source SOURCE_DIR] [--work FACTOR]
 
-prints one line and exits with 0 only if the certificate is accepted (1 refused, 2 wrong command line).
+prints one line and exits with 0 only if the certificate is accepted (1 refused, 2 wrong command line).  With --file
+it also runs ``checker_files.py``, beside it, on the checkpoints that the certificate speaks of.
 
 **Format, version 1.** ASCII JSON without escapes.  Every number of a matrix is a string: "p" or "p/q" in lowest terms
 (``numbers`` = "rational") or the canonical ``float.hex()`` ("float"; a float64 *is* a rational).  Matrices are lists
@@ -29,11 +30,12 @@ of rows.  ``digest`` is the SHA-256 of the rest with sorted keys and no spaces.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import math
 import re
-import struct
+import runpy
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from fractions import Fraction
@@ -50,13 +52,10 @@ RATIONAL = re.compile(r"(?!-0$)(-?(?:0|[1-9][0-9]*))(?:/([1-9][0-9]*))?")  # low
 MAX_WORK = 400_000_000  # multiplications of 30-bit digits, about; --work raises it
 MAX_DEGREE = 1000  # of one variable
 MAX_VARIABLES = 64
-MAX_HEADER = 16 << 20  # bytes of a safetensors header or a config.json
 MIXER_LIMIT = Fraction(1, 10**12)  # backward error of A_l, relative to ||A_l||
 OTHER_LIMIT = Fraction(1, 10**9)  # the same for reads, writes, entry, readout, metric and controllers
 FACTOR_LIMIT = Fraction(1, 10**14)  # stored c_l against the rule, relative
 FILES = ("model.safetensors", "config.json")
-DEFAULTS = {"vocab": 256, "coefficients": "dynamic", "rms_eps": 1e-6, "hc_eps": 1e-6, "post_mult": 2.0, "loops": 1}
-REPLACED = {"residual", "gauge", "norm_gate", "entry", "readout", "mixer", "recipe"}  # by a conversion
 HEAD = ("format_version", "kind", "digest", "numbers")
 
 
@@ -85,10 +84,14 @@ class Context:
     """What the checks of one certificate share: its data, the arithmetic still allowed, the distances found."""
 
     def __init__(self, data: dict[str, Any], factor: int) -> None:
-        self.data, self.floats = data, False
+        self.data, self.root, self.floats = data, Field(data, "", self), False
         self.work, self.place = MAX_WORK * factor, "certificate"
         self.facts: dict[str, Fraction] = {}
         self.levels: list[Level] = []
+
+    def refused(self, place: str, why: str) -> Refused:
+        """The refusal of something at that place, to be raised."""
+        return Refused(place, why)
 
     def spend(self, amount: int) -> None:
         """Refusing beats running for minutes."""
@@ -96,7 +99,18 @@ class Context:
         if self.work < 0:
             raise Refused(self.place, f"needs more arithmetic than {MAX_WORK} digit products; raise it with --work")
 
-    def relative(self, place: str, name: str, error: Fraction, size: Fraction, limit: Fraction) -> None:
+    def matrix(self, pairs: Sequence[Sequence[tuple[int, int]]], cols: int, place: str) -> Mat:
+        """A matrix of (numerator, denominator) pairs, brought to the common denominator."""
+        den = 1
+        for q in {q for row in pairs for _, q in row}:
+            den = math.lcm(den, q)
+            if den.bit_length() > MAX_DENOMINATOR_BITS:
+                raise Refused(place, f"common denominator of more than {MAX_DENOMINATOR_BITS} bits")
+            self.spend(den.bit_length() * q.bit_length() // 900)
+        self.spend(sum(map(len, pairs)) * (den.bit_length() // 2))  # bounds the memory too
+        return Mat([[p * (den // q) for p, q in row] for row in pairs], cols, den, self)
+
+    def relative(self, place: str, name: str, error: Fraction, size: Fraction, limit: Fraction = OTHER_LIMIT) -> None:
         """The error must be small beside the size; the largest quotient of each name becomes a fact."""
         if error > limit * size:
             raise Refused(place, f"{name} off by {show(error)}, more than {float(limit):.0e} times {show(size)}")
@@ -157,18 +171,6 @@ class Mat:
 def identity(n: int, ctx: Context) -> Mat:
     """I of size n."""
     return Mat([[int(i == j) for j in range(n)] for i in range(n)], n, 1, ctx)
-
-
-def from_pairs(pairs: Sequence[Sequence[tuple[int, int]]], cols: int, place: str, ctx: Context) -> Mat:
-    """A matrix of (numerator, denominator) pairs, brought to the common denominator."""
-    den = 1
-    for q in {q for row in pairs for _, q in row}:
-        den = math.lcm(den, q)
-        if den.bit_length() > MAX_DENOMINATOR_BITS:
-            raise Refused(place, f"common denominator of more than {MAX_DENOMINATOR_BITS} bits")
-        ctx.spend(den.bit_length() * q.bit_length() // 900)
-    ctx.spend(sum(map(len, pairs)) * (den.bit_length() // 2))  # bounds the memory too
-    return Mat([[p * (den // q) for p, q in row] for row in pairs], cols, den, ctx)
 
 
 # Reading.
@@ -311,7 +313,7 @@ class Field:
     def matrix(self, rows: int, cols: int) -> Mat:
         """A list of ``rows`` rows of ``cols`` numbers each."""
         pairs = [[x.pair() for x in row.items(cols)] for row in self.items(rows)]
-        return from_pairs(pairs, cols, self.place, self.ctx)
+        return self.ctx.matrix(pairs, cols, self.place)
 
     def covers(self, computed: Fraction) -> Fraction:
         """A stated bound, which must not be below what the data give."""
@@ -364,7 +366,7 @@ def check_chain(data: Field) -> str:
         bars += len(slots[l + 1]) - alive
         factor = Fraction(1), Fraction(0)
         if rule:
-            g = from_pairs([gates], len(gates), site.place, ctx)
+            g = ctx.matrix([gates], len(gates), site.place)
             if ctx.floats:
                 factor = _factor(site["factor"], g, rule)
             else:
@@ -417,7 +419,7 @@ def _level(part: Field, n: int, rule: Any) -> Level:
         gap = inverse.transposed() @ (t.transposed() @ t - gauge.transposed() @ gauge) @ inverse
         error = gap.norm() / ((1 - rho) * (1 - rho_columns))
         part["metric_bound"].covers(error)
-        ctx.relative(part["metric"].place, "metric", error, Fraction(1), OTHER_LIMIT)
+        ctx.relative(part["metric"].place, "metric", error, Fraction(1))
     return Level(gauge, inverse, rho)
 
 
@@ -452,7 +454,7 @@ def _site(
     mixer = site["mixer"].matrix(len(slots[1]), len(columns))
     scaled = [(p * c.numerator, q * c.denominator) for p, q in gates]
     diagonal = [[scaled[t] if s == t else (0, 1) for t in columns] for s in slots[1]]
-    carried = after.gauge @ from_pairs(diagonal, len(columns), site.place, ctx)
+    carried = after.gauge @ ctx.matrix(diagonal, len(columns), site.place)
     error = carried - mixer @ before.gauge
     if ctx.floats:
         distance = (error @ before.inverse).norm() + gap / c * (carried @ before.inverse).norm()
@@ -483,7 +485,7 @@ def _pair(part: Field, name: str, level: Level) -> None:
         return
     distance = (error @ level.inverse).norm() / (1 - level.rho) if row else error.norm()
     given["distance"].covers(distance)
-    ctx.relative(given.place, name if end else f"{name}s", distance, source.norm(), OTHER_LIMIT)
+    ctx.relative(given.place, name if end else f"{name}s", distance, source.norm())
 
 
 def norm_rule(part: Field) -> tuple[Fraction, Fraction | None]:
@@ -535,6 +537,21 @@ def _scale(level: Field, expected: Fraction) -> Fraction:
     if level["scale_squared"].number() != expected:
         raise level["scale_squared"].refused("is not s_0^2 = 1 or s_{l-1}^2 / c_{l-1}^2")
     return expected
+
+
+def _model(data: Field) -> None:
+    """The shape of ``model``: hashes of both checkpoints and the bounds of the controllers."""
+    if "entry" not in data:
+        raise Refused("entry", "missing")
+    part = data["model"].having(("source", "converted", "controllers"))
+    for side in ("source", "converted"):
+        for name in part[side].having(FILES).value:
+            digest = part[side][name]
+            if not isinstance(digest.value, str) or not re.fullmatch("[0-9a-f]{64}", digest.value):
+                raise digest.refused("expected a SHA-256 in lower-case hexadecimal")
+    controllers = part["controllers"]
+    for name in controllers.having((), controllers.value if isinstance(controllers.value, dict) else ()).value:
+        controllers[name].number()
 
 
 def _conclusion(ctx: Context, sites: int, form: str, bars: int) -> str:
@@ -636,211 +653,13 @@ KINDS: dict[str, Callable[[Field], str]] = {
 }
 
 
-# The files: a converted checkpoint and its source, folders with model.safetensors and config.json.
-
-
-class Tensors:
-    """The tensors of one safetensors file, read by its header: 8-byte length, JSON, byte ranges."""
-
-    def __init__(self, folder: Path) -> None:
-        self.path = folder / "model.safetensors"
-        with self.path.open("rb") as handle:
-            size = int.from_bytes(handle.read(8), "little")
-            header = _json(handle.read(min(size, MAX_HEADER + 1)), self.path, size)
-        self.data, self.end = 8 + size, self.path.stat().st_size
-        self.entries = {name: e for name, e in header.items() if name != "__metadata__"}
-
-    def raw(self, name: str) -> tuple[str, list[int], bytes]:
-        """dtype, shape and bytes."""
-        try:
-            entry = self.entries[name]
-            dtype, shape, (start, stop) = entry["dtype"], entry["shape"], entry["data_offsets"]
-            if not 0 <= start <= stop <= self.end - self.data:
-                raise ValueError("data_offsets beyond the file")
-            with self.path.open("rb") as handle:
-                handle.seek(self.data + start)
-                return str(dtype), [int(s) for s in shape], handle.read(stop - start)
-        except (KeyError, TypeError, ValueError) as error:
-            raise Refused(f"{self.path.name} {name}", f"unreadable or missing ({error})") from None
-
-    def floats(self, name: str, size: int | None = None) -> list[float]:
-        """All entries of a float tensor in order, as many as ``size`` if it is given; finite."""
-        dtype, shape, raw = self.raw(name)
-        letter, width = {"F64": ("d", 8), "F32": ("f", 4), "F16": ("e", 2), "BF16": ("H", 2)}.get(dtype, ("", 1))
-        if not letter or len(raw) != math.prod(shape) * width or (size is not None and len(raw) != size * width):
-            raise Refused(f"{self.path.name} {name}", f"found {len(raw)} bytes of {dtype}, expected {size} floats")
-        values = struct.unpack(f"<{len(raw) // width}{letter}", raw)
-        if dtype == "BF16":
-            values = struct.unpack(f"<{len(values)}f", b"".join(struct.pack("<I", v << 16) for v in values))
-        if not all(map(math.isfinite, values)):
-            raise Refused(f"{self.path.name} {name}", "not finite")
-        return list(values)
-
-    def must_be(self, name: str, values: list[str]) -> None:
-        """Bit for bit, in the certificate's spelling."""
-        if [x.hex() for x in self.floats(name, len(values))] != values:
-            raise Refused(name, "differs from the certificate")
-
-
-def _json(raw: bytes, path: Path, size: int = 0) -> dict[str, Any]:
-    try:
-        value = json.loads(raw) if max(size, len(raw)) <= MAX_HEADER else None
-    except (ValueError, RecursionError):
-        value = None
-    if not isinstance(value, dict):
-        raise Refused(path.name, "no JSON object, or too large")
-    return value
-
-
-def _config(folder: Path) -> dict[str, Any]:
-    path = folder / "config.json"
-    with path.open("rb") as handle:
-        model = _json(handle.read(MAX_HEADER + 1), path).get("model")
-    if not isinstance(model, dict):
-        raise Refused("config.json", "no model")
-    return model
-
-
-def sha256(path: Path) -> str:
-    """Of a file, in hexadecimal."""
-    if not path.is_file():
-        raise Refused(str(path), "not found or not a file")
-    digest = hashlib.sha256()
-    with path.open("rb") as handle:
-        while block := handle.read(1 << 20):
-            digest.update(block)
-    return digest.hexdigest()
-
-
-def _model(data: Field) -> None:
-    """The shape of ``model``: hashes of both checkpoints and the bounds of the controllers."""
-    if "entry" not in data:
-        raise Refused("entry", "missing")
-    part = data["model"].having(("source", "converted", "controllers"))
-    for side in ("source", "converted"):
-        for name in part[side].having(FILES).value:
-            digest = part[side][name]
-            if not isinstance(digest.value, str) or not re.fullmatch("[0-9a-f]{64}", digest.value):
-                raise digest.refused("expected a SHA-256 in lower-case hexadecimal")
-    controllers = part["controllers"]
-    for name in controllers.having((), controllers.value if isinstance(controllers.value, dict) else ()).value:
-        controllers[name].number()
-
-
-def match(ctx: Context, file: Path, source: Path | None) -> None:
-    """Whether the converted checkpoint ``file`` (and its ``source``) hold what the certificate speaks of."""
-    data = ctx.data
-    if "model" not in data:
-        raise Refused("model", "missing: the certificate speaks of no file")
-    for side, folder in (("converted", file), ("source", source)):
-        for name, value in data["model"][side].items() if folder else ():
-            if sha256(folder / name) != value:
-                raise Refused(f"{side} {name}", "its SHA-256 is not the certificate's")
-    if (file / "certificate.json").is_file():
-        with (file / "certificate.json").open("rb") as handle:
-            own = _json(handle.read(MAX_BYTES), file / "certificate.json").get("digest")
-        if own != data["digest"]:
-            raise Refused("certificate.json", "the checkpoint came with another certificate")
-    tensors, config, sites = Tensors(file), _config(file), len(data["sites"])
-    expected, controllers = _expected(data, config), _controllers(sites)
-    for name in tensors.entries:
-        changed = ".gauge." in name or name.endswith(".gates") or name in ("entry", "head.linear")
-        level = data["levels"][controllers.get(name, 0)]
-        if changed and name not in expected:
-            raise Refused(name, "is in the file, but the certificate does not speak of it")
-        if name in controllers and not (name in data["model"]["controllers"] and "metric" in level):
-            raise Refused(name, "is in the file, but the certificate has no bound or no metric for it")
-    for name, values in expected.items():
-        tensors.must_be(name, values)
-    rule = data.get("norm") and [x and float.fromhex(x) for x in (data["norm"]["eps"], data["norm"]["cap"])]
-    gate = config.get("norm_gate") and [config["norm_gate"].get("eps"), config["norm_gate"].get("cap")]
-    rules = ("norm-gated",) if rule else ("ihc", "gated") if data["kind"] == "identity" else ("gated",)
-    ends = ("free", "linear" if "readout" in data else "gate")
-    found = (config.get("residual") in rules, gate, config.get("loops", 1), config.get("gauge"))
-    if found != (True, rule, 1, True) or (config.get("entry"), config.get("readout")) != ends:
-        raise Refused("config.json", "residual, norm_gate, loops, gauge, entry or readout is not the certificate's")
-    if len(config.get("sites", ())) != sites:
-        raise Refused("config.json", f"found {len(config.get('sites', ()))} sites, expected {sites}")
-    if source:
-        _match_source(ctx, tensors, config, Tensors(source), _config(source), set(expected))
-
-
-def _controllers(sites: int) -> dict[str, int]:
-    """Name of every weight that reads the whole state -> its level."""
-    return {**{f"sites.{l}.coef.weight": l for l in range(sites)}, "head.weight": sites}
-
-
-def _expected(data: dict[str, Any], config: dict[str, Any]) -> dict[str, list[str]]:
-    """Tensor name -> the values, in the certificate's spelling, that the converted file must hold bit for bit."""
-    levels, sites, out = data["levels"], data["sites"], {}
-    for l, site in enumerate(sites):
-        out[f"sites.{l}.gauge.read"] = levels[l]["gauge"]
-        out[f"sites.{l}.gauge.write"] = levels[l + 1]["inverse"]
-        if config.get("residual") != "ihc":
-            out[f"sites.{l}.gates"] = [site["gates"]]
-    for l, level in enumerate(levels):
-        at = f"sites.{l}" if l < len(sites) else "head"
-        if "metric" in level:
-            out[f"{at}.gauge.metric"] = level["metric"]
-    out["entry"] = data["entry"]["stored"]
-    if "readout" in data:
-        out["head.linear"] = data["readout"]["stored"]
-    else:
-        out["head.gauge.read"] = levels[-1]["gauge"]
-    return {name: [x for row in rows for x in row] for name, rows in out.items()}
-
-
-def _match_source(
-    ctx: Context, new: Tensors, config: dict[str, Any], old: Tensors, before: dict[str, Any], expected: set[str]
-) -> None:
-    """Mixers and ends are the source's, controllers within their bounds, everything else untouched."""
-    data, stated, sites = ctx.data, ctx.data["model"]["controllers"], len(ctx.data["sites"])
-    for key in {*config, *before} - REPLACED:
-        a, b = (DEFAULTS.get(key) if c.get(key) is None else c[key] for c in (config, before))
-        if a != b:
-            raise Refused(f"config.json {key}", "differs between source and converted checkpoint")
-    gone = {f"sites.{l}.{name}" for l in range(sites) for name in ("mixer.matrix", "mixer.logits", "gates")}
-    if before.get("residual") not in ("mhc", "hc", "mean-gated") or len(gone & set(old.entries)) != sites:
-        raise Refused("config.json residual", "the source does not have one mixer at every site")
-    for l, site in enumerate(data["sites"]):
-        if f"sites.{l}.mixer.matrix" in old.entries:
-            old.must_be(f"sites.{l}.mixer.matrix", [x for row in site["mixer"] for x in row])
-    constant = {"copy": 1.0, "sum": 1.0, "mean": 1.0 / max(1, len(data["slots"][0]))}
-    for name, tensor in (("entry", "entry"), ("readout", "head.linear")):
-        values = [x for row in data[name]["source"] for x in row] if name in data else []
-        if name in data and tensor in old.entries:
-            old.must_be(tensor, values)
-        elif set(values) - {constant.get(str(before.get(name)), math.nan).hex()}:
-            raise Refused(f"{name}.source", "is not the source's")
-    controllers = _controllers(sites)
-    for name in sorted((set(old.entries) - gone - {"entry", "head.linear"}) | (set(new.entries) - expected)):
-        both = name in old.entries and name in new.entries
-        if both and name in controllers:
-            _controller(ctx, name, controllers[name], old, new)
-        elif not both or old.raw(name) != new.raw(name):
-            raise Refused(name, "differs between source and converted checkpoint")
-    for name in stated:
-        if name not in controllers or name not in new.entries:
-            raise Refused(f"model.controllers.{name[:60]}", "no such tensor in the file")
-
-
-def _controller(ctx: Context, name: str, l: int, old: Tensors, new: Tensors) -> None:
-    """``||W' - W (P (x) I)||`` against its bound; column s d + c of W is stream s, feature c."""
-    ctx.place, level = f"model.controllers.{name}", ctx.levels[l]
-    n, (outputs, width) = level.gauge.cols, old.raw(name)[1]
-    size, worst, d = Fraction(0), Fraction(0), width // n
-    pairs = [[x.as_integer_ratio() for x in t.floats(name, outputs * n * d)] for t in (old, new)]
-    for o in range(outputs):
-        rows = ([p[o * width + c : (o + 1) * width : d] for c in range(d)] for p in pairs)
-        w, stored = (from_pairs(row, n, ctx.place, ctx) for row in rows)
-        size = max(size, w.total())
-        worst = max(worst, (stored - w @ level.gauge).total())
-    Field(ctx.data, "", ctx)["model"]["controllers"][name].covers(worst)
-    error = worst * level.inverse.norm() / (1 - level.rho)
-    ctx.relative(name, "controllers", error, size, OTHER_LIMIT)
-
-
 # The front: nothing below lets an exception through.
+
+
+@functools.cache
+def comparison() -> dict[str, Any]:
+    """The names of ``checker_files.py``, run by its path: ``python -I`` imports nothing from beside the script."""
+    return runpy.run_path(str(Path(__file__).with_name("checker_files.py")))
 
 
 def check_text(text: str, *, file: Any = None, source: Any = None, work: int = 1) -> Result:
@@ -851,8 +670,8 @@ def check_text(text: str, *, file: Any = None, source: Any = None, work: int = 1
         if data.get("format_version") != FORMAT_VERSION or isinstance(data.get("format_version"), bool):
             raise Refused("format_version", f"found {_kind(data.get('format_version'))}, expected {FORMAT_VERSION}")
         ctx = Context(data, work)
-        whole = Field(data, "", ctx).having(HEAD, data)
-        reason = KINDS[whole["kind"].choice(KINDS)](whole)
+        ctx.root.having(HEAD, data)
+        reason = KINDS[ctx.root["kind"].choice(KINDS)](ctx.root)
         rest = {name: value for name, value in data.items() if name != "digest"}
         canonical = json.dumps(rest, sort_keys=True, separators=(",", ":")).encode("ascii")
         if data["digest"] != hashlib.sha256(canonical).hexdigest():
@@ -861,7 +680,7 @@ def check_text(text: str, *, file: Any = None, source: Any = None, work: int = 1
             raise Refused("--source", "needs --file too")
         if file is not None:
             start = "accepted, but does not match the file: "
-            match(ctx, Path(file), None if source is None else Path(source))
+            comparison()["match"](ctx, Path(file), None if source is None else Path(source))
             reason += "; it matches the file"
             if source is not None:
                 reason += f" and its source, controllers within {show(ctx.facts.get('controllers', Fraction(0)))}"

@@ -232,8 +232,9 @@ def test_command_line_faults(tmp_path, documents):
         assert done.stdout.count("\n") == 1
 
 
-def test_only_the_standard_library_and_no_assert():
-    tree = ast.parse(CHECKER.read_text())
+@pytest.mark.parametrize("name", ["checker.py", "checker_files.py"])
+def test_only_the_standard_library_and_no_assert(name):
+    tree = ast.parse(CHECKER.with_name(name).read_text())
     names = set()
     for node in ast.walk(tree):
         assert not isinstance(node, ast.Assert)

@@ -23,7 +23,7 @@ from small_networks import BASE, with_mixers
 
 import streamgauge.examples
 from streamgauge.api import convert
-from streamgauge.proofs import checker
+from streamgauge.proofs import checker, checker_files
 from streamgauge.proofs.checking import check
 from streamgauge.proofs.model import model_certificate
 from streamgauge.simulate.checkpoint import save_model
@@ -239,8 +239,10 @@ def test_the_situations_themselves(situations):
 
 
 @pytest.mark.parametrize("name", MUTANTS)
-def test_mutants_of_the_comparison_are_noticed(situations, name):
-    assert wrong(mutated(checker, *MUTANTS[name]), situations) is not None
+def test_mutants_of_the_comparison_are_noticed(situations, name, monkeypatch):
+    mutant = vars(mutated(checker_files, *MUTANTS[name]))
+    monkeypatch.setattr(checker, "comparison", lambda: mutant)
+    assert wrong(checker, situations) is not None
 
 
 def broken_files():
@@ -298,7 +300,7 @@ def test_bf16_and_float16_tensors_are_read(tmp_path):
     }
     header = json.dumps(entries).encode()
     (tmp_path / "model.safetensors").write_bytes(struct.pack("<Q", len(header)) + header + bits + half)
-    tensors = checker.Tensors(tmp_path)
+    tensors = checker_files.Tensors(tmp_path, None)
     assert tensors.floats("b", 4) == tensors.floats("h", 4) == values.tolist()
 
 

@@ -81,7 +81,7 @@ MUTANTS: dict[str, tuple[str, str]] = {
     "eps allowed with rationals": ("(eps and not part.ctx.floats) or ", ""),
     "negative cap allowed": (" or (cap is not None and cap <= 0)", ""),
     "metric not compared": ('part["metric_bound"].covers(error)', "pass"),
-    "metric not limited": ('ctx.relative(part["metric"].place, "metric", error, Fraction(1), OTHER_LIMIT)', "pass"),
+    "metric not limited": ('ctx.relative(part["metric"].place, "metric", error, Fraction(1))', "pass"),
     "metric may be full": ("or any(x for i, row in enumerate(t.rows) for x in row[:i])", ""),
     "metric as T T^T": ("(t.transposed() @ t - gauge", "(t @ t.transposed() - gauge"),
     "write maps not limited": ('writes = "model" in ctx.data and part.place != "levels[0]"', "writes = False"),

@@ -19,6 +19,7 @@ def mutated(module: ModuleType, old: str, new: str) -> ModuleType:
     if found != 1:
         raise LookupError(f"{module.__name__}: {old!r} stands there {found} times, expected once")
     copy = ModuleType(f"mutant_{next(_count)}")
+    copy.__file__ = module.__file__
     sys.modules[copy.__name__] = copy  # dataclasses look their module up
     exec(compile(source.replace(old, new), f"<mutant of {module.__name__}>", "exec"), copy.__dict__)
     return copy

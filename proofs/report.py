@@ -104,7 +104,7 @@ def render(document: Mapping[str, Any], certificates: Mapping[str, Sequence[str]
 
 
 def value_html(value: Any) -> Markup:
-    """A witness value: numbers in six digits, a matrix as a small table, anything long cut."""
+    """A witness value: numbers in six digits, a matrix as a small table, an object as a list, anything long cut."""
     if _is_matrix(value):
         rows = Markup("").join(
             Markup("<tr>{}</tr>").format(Markup("").join(Markup("<td>{}</td>").format(_scalar(x)) for x in row))
@@ -112,8 +112,10 @@ def value_html(value: Any) -> Markup:
         )
         return Markup('<span class="scroll"><table class="matrix">{}</table></span>').format(rows)
     if isinstance(value, Mapping):
-        items = Markup(", ").join(Markup("{}: {}").format(k, value_html(v)) for k, v in value.items())
-        return Markup("{{{}}}").format(items)
+        row = Markup("<div><dt>{}</dt><dd>{}</dd></div>")
+        return Markup('<dl class="inner">{}</dl>').format(
+            Markup("").join(row.format(k, value_html(v)) for k, v in value.items())
+        )
     if isinstance(value, list) and any(isinstance(x, str) and len(x) > 24 for x in value):
         return Markup("<br>").join(escape(_cut(_flat(x))) for x in value)
     return escape(_cut(", ".join(_flat(x) for x in value) if isinstance(value, list) else _scalar(value)))

@@ -71,15 +71,15 @@ def tail_picture() -> Picture:
     points = [2 + 0.5 * i for i in range(77)]
     gap = [_log10_gap(q) for q in points]
     bound = [math.log10(2) + 4 * math.log10(q) - q / math.log(10) for q in points]
-    axes = _Axes((points[0], points[-1]), (math.floor(min(gap)), math.ceil(max(gap + bound))))
-    parts = axes.frame("Q", [10, 20, 30, 40], [int(axes.y[0]) + 2, -8, -4, 0])
-    parts += [axes.line(points, bound, "second"), axes.line(points, gap, "first")]
+    axes = _Axes((points[0], points[-1]), (-12.5, math.ceil(max(gap + bound))))
+    parts = axes.frame("Q", [10, 20, 30, 40], [-12, -8, -4, 0])
+    parts += [axes.line(points, gap, "first"), axes.line(points, bound, "second")]
     for q in (10.0, 20.0, 40.0):
         x, y = axes.at(q, _log10_gap(q))
         parts.append(f'<circle class="dot" cx="{x:.1f}" cy="{y:.1f}" r="4"/>')
-        anchor, shift = ("end", -8) if q > 30 else ("start", 8)
+        anchor, right, down = ("end", -10, 8) if q > 30 else ("start", 8, -7)
         value = f"{10 ** _log10_gap(q):.4g}"
-        parts.append(f'<text x="{x + shift:.1f}" y="{y - 7:.1f}" text-anchor="{anchor}">{value}</text>')
+        parts.append(f'<text x="{x + right:.1f}" y="{y + down:.1f}" text-anchor="{anchor}">{value}</text>')
     return Picture(
         _svg(parts, HEIGHT),
         "The difference of Q to the fourth and phi of phi of Q, on a logarithmic axis: 0.908 at Q = 10, 6.6e-4 at "

@@ -62,6 +62,12 @@ EVIDENCE: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "networks": ("NET1", "NET6"),
     },
     "controllers": {"symbolic": ("TH8",), "exact instances": (), "property tests": (), "networks": ("NET2", "NET10")},
+    "counterexample": {
+        "symbolic": ("G24", "CE04", "CE05", "CE13"),
+        "exact instances": ("CE03", "CE06", "CE08", "CE14"),
+        "property tests": (),
+        "networks": ("CE16", "CE17"),
+    },
 }
 """Which claims of the ledger hold which kind of evidence for each theorem."""
 

@@ -7,6 +7,7 @@ from fractions import Fraction
 from pathlib import Path
 
 from streamgauge.proofs.certificate import Certificate, certificate, rank_certificate
+from streamgauge.proofs.counterexample import algebra, boxed
 from streamgauge.theory.chain import Chain
 from streamgauge.theory.form import NormGate
 from streamgauge.theory.normal_form import normal_form
@@ -41,10 +42,24 @@ def _rank() -> Certificate:
     return rank_certificate(_AVERAGE)
 
 
+def _seed_system() -> Certificate:
+    return algebra.seed().certificate()
+
+
+def _embedded_system() -> Certificate:
+    return algebra.embedded().certificate()
+
+
+def _boxed_system() -> Certificate:
+    return boxed.general_system().certificate()
+
+
 MAKERS: Mapping[str, Mapping[str, Callable[[], Certificate]]] = {
     "G04": {"identity": _identity},
     "G11": {"rank": _rank},
     "G14": {"rank": _rank},
+    "G23": {"nullstellensatz": _seed_system},
+    "G24": {"nullstellensatz": _seed_system},
     "G28": {"binary": _binary},
     "G29": {"binary": _binary},
     "G46": {"norm": _norm},
@@ -52,6 +67,9 @@ MAKERS: Mapping[str, Mapping[str, Callable[[], Certificate]]] = {
     "TH2": {"binary": _binary, "graded": _graded},
     "TH3": {"norm": _norm},
     "TH6": {"binary": _binary},
+    "CE06": {"nullstellensatz": _seed_system},
+    "CE09": {"nullstellensatz-embedding": _embedded_system},
+    "CE14": {"nullstellensatz-boxed": _boxed_system},
 }
 """Claim id to {name: what makes the certificate}."""
 

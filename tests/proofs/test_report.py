@@ -131,7 +131,7 @@ VALUES: dict[str, tuple[Any, str]] = {
     "pairs": ([[1, 2], [3]], "(1, 2), (3)"),
     "matrix": ([["1/2", 0], [0, 1]], "<table"),
     "wide matrix": ([[0] * 9], "(0, 0, 0, 0, 0, 0, 0, 0, 0)"),
-    "object": ({"a": [1]}, "{a: 1}"),
+    "object": ({"a": [1]}, '<dl class="inner"><div><dt>a</dt><dd>1</dd></div></dl>'),
     "markup": ("<b>", "&lt;b&gt;"),
 }
 

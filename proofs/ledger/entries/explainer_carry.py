@@ -284,6 +284,7 @@ CLAIMS = (
             fixed(*(Case(f"J, n = {n}", uniform(n)) for n in range(2, 9))),
             Case("the identity", exact.identity(3)),
         ),
+        hypotheses=("any number of streams",),
     ),
     Claim(
         "E13",

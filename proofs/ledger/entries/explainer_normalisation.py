@@ -299,5 +299,9 @@ CLAIMS = (
         ),
         note="The factor is 0.5304 on the reading note's logits. With eps the error stops at 1e-6, in float32 at "
         "1e-7. Wide logits have a factor near 1: normal ones of deviation 6 leave up to 0.08 after 20 iterations.",
+        hypotheses=(
+            "finite logits, so a positive start",
+            "read for the released loop as well: any eps, float64",
+        ),
     ),
 )

@@ -251,6 +251,7 @@ CLAIMS = (
             fixed(Case("r*", sympy.sqrt(N * L / (N + 2)))),
             Case("n + 1 in place of n + 2", sympy.sqrt(N * L / (N + 1))),
         ),
+        hypotheses=("$n, L, C > 0$; $r$ real, the ceiling left out",),
     ),
     Claim(
         "N44",

@@ -145,6 +145,7 @@ CLAIMS = (
             ),
             Case("the swap", (SWAP, column(1, -1), Fraction(1), True)),
         ),
+        hypotheses=("$A$ exactly doubly stochastic",),
     ),
     note_claim(
         "N16",
@@ -164,6 +165,7 @@ CLAIMS = (
             ),
             Case("the identity", (identity(2), column(1, -1), HALF, False)),
         ),
+        hypotheses=("exactly doubly stochastic, two streams or more",),
     ),
     note_claim(
         "N17",
@@ -171,6 +173,7 @@ CLAIMS = (
         r"$A(a)$ has the eigenvalues 1 on $(1,1)$ and $2a - 1$ on $(1,-1)$.",
         Check("Symbolic a.", _eigen, fixed(Case("1, 2a-1", (1, 2 * A_ - 1))), Case("1, 1-2a", (1, 1 - 2 * A_))),
         method="symbolic",
+        hypotheses=("two streams, $a$ on the diagonal and $1 - a$ beside it; any real $a$",),
     ),
     note_claim(
         "N18",
@@ -209,6 +212,10 @@ CLAIMS = (
             fixed(*(Case(f"n = {n}", uniform(n)) for n in range(1, 9))),
             Case("A(.9)", two_streams(Fraction(9, 10))),
         ),
+        hypotheses=(
+            "two streams or more",
+            "the carry alone",
+        ),
     ),
     note_claim(
         "N21",
@@ -224,6 +231,7 @@ CLAIMS = (
             Case("A(.9)", two_streams(Fraction(9, 10))),
         ),
         note="The mHC paper's 'monotone mixing' is too strong.",
+        hypotheses=("exactly doubly stochastic carry, without branches",),
     ),
     note_claim(
         "N22",
@@ -250,5 +258,6 @@ CLAIMS = (
             ),
             Case("A(.9)", (two_streams(Fraction(9, 10)), column(1, -1), Fraction(4, 5))),
         ),
+        hypotheses=("exactly doubly stochastic, two streams or more",),
     ),
 )

@@ -216,6 +216,7 @@ CLAIMS = (
             lambda level: (Case(f"n = {n}", (n, (n - 1) ** 2)) for n in range(1, 5 if level is Level.QUICK else 6)),
             Case("n(n-1)", (3, 6)),
         ),
+        hypotheses=("doubly stochastic matrices of one size $n$, as a polytope",),
     ),
     note_claim(
         "N08",
@@ -229,6 +230,10 @@ CLAIMS = (
             Case("a negative weight", (EXTRAPOLATES, column(1, 0))),
         ),
         method="property test",
+        hypotheses=(
+            "every row non-negative with sum 1",
+            "any state, mixed by the carry alone",
+        ),
     ),
     note_claim(
         "N09",
@@ -241,6 +246,10 @@ CLAIMS = (
             Case("rows (1, 0)", sympy.Matrix([[1, 0], [1, 0]])),
         ),
         method="symbolic",
+        hypotheses=(
+            "every column has sum 1; entries of any sign",
+            "any state, mixed by the carry alone",
+        ),
     ),
     note_claim(
         "N10",
@@ -251,6 +260,10 @@ CLAIMS = (
             _loses_streams,
             fixed(*(Case(f"n = {n}", rational([[1] + [0] * (n - 1)] * n)) for n in range(2, 7))),
             Case("J", uniform(3)),
+        ),
+        hypotheses=(
+            "two streams or more",
+            "the carry alone",
         ),
     ),
     note_claim(
@@ -275,6 +288,7 @@ CLAIMS = (
             DRAWN,
             Case("rows only", FIRST),
         ),
+        hypotheses=("$A$ exactly doubly stochastic",),
     ),
     note_claim(
         "N14",
@@ -286,6 +300,7 @@ CLAIMS = (
             counted(10, 80, _decomposed),
             Case("weights of sum 3/2", (uniform(2), [HALF, Fraction(1)], [(0, 1), (1, 0)])),
         ),
+        hypotheses=("$A$ exactly doubly stochastic, so a convex combination of permutations",),
     ),
     note_claim(
         "N15",
@@ -297,5 +312,6 @@ CLAIMS = (
             counted(10, 80, _several),
             Case("one factor with rows only", [SWAP, FIRST, SWAP]),
         ),
+        hypotheses=("exactly doubly stochastic factors of one size",),
     ),
 )

@@ -212,6 +212,7 @@ CLAIMS = (
             Case("positive but for one zero, no total support", ([[1.0, 1.0], [0.0, 1.0]], 300)),
         ),
         source="Sinkhorn, Ann. Math. Statist. 35 (1964)",
+        hypotheses=("entries positive; no eps",),
     ),
     Claim(
         "N28",
@@ -226,6 +227,7 @@ CLAIMS = (
             counted(6, 40, _integers),
             Case("both exact for equal entries", ([[Fraction(2)] * 3] * 3, PAPER)),
         ),
+        hypotheses=("finitely many rounds; no eps",),
     ),
     Claim(
         "N29",
@@ -243,6 +245,7 @@ CLAIMS = (
             ),
             Case("one entry", [[SHIFT, 1, 1], [1, 1, 1], [1, 1, 1]]),
         ),
+        hypotheses=("exponential of the logits; no eps; no underflow",),
     ),
     Claim(
         "N30",
@@ -304,5 +307,6 @@ CLAIMS = (
             fixed(Case("2 x 2", (RATIONAL_M, _two(Fraction(2, 3)), _two(Fraction(11, 16))))),
             Case("a doubly stochastic start", (_two(Fraction(2, 3)),) * 3),
         ),
+        hypotheses=("positive start; Euclidean (Frobenius) distance; converged rounds",),
     ),
 )

@@ -216,6 +216,10 @@ CLAIMS = (
             fixed(*(Case(f"L={d}, l={s}", Unrolled(d, s, range(s, d))) for d in (1, 3, 6) for s in range(d))),
             Case("last branch left out", Unrolled(3, 0, range(2))),
         ),
+        hypotheses=(
+            "residual networks $x_{i+1} = x_i + F_i(x_i)$",
+            "arbitrary branches",
+        ),
     ),
     Claim(
         "N02",
@@ -305,6 +309,10 @@ CLAIMS = (
             ),
             Case("p = q = 1 is the plain block", (0.0, Fraction(1), Fraction(1))),
         ),
+        hypotheses=(
+            "one stream; exact Sinkhorn, which makes the 1 x 1 mixer 1",
+            "reads and writes as sigmoids make them",
+        ),
     ),
     Claim(
         "N35",
@@ -319,6 +327,7 @@ CLAIMS = (
             fixed(Case("n = 2", (A_OF_X * X, CARRY))),
             Case("without the second term", (A_OF_X * X, A_OF_X * DX)),
         ),
+        hypotheses=(r"$A(X)$ differentiable; $\Delta$ any direction",),
     ),
     Claim(
         "N36",
@@ -333,6 +342,7 @@ CLAIMS = (
             fixed(Case("n = 2", (Q_OF_X * _F(READ), BRANCH))),
             Case("frozen read", (Q_OF_X * _F(READ), BRANCH - Q_OF_X * _DF * (_along(P_OF_X) * X)[0])),
         ),
+        hypotheses=(r"$p$, $q$ and $F$ differentiable; $\Delta$ any direction",),
     ),
     Claim(
         "N52",
@@ -352,6 +362,10 @@ CLAIMS = (
                 )
             ),
             Case("frozen mixer", (_frozen, (Fraction(1), Fraction(-100)), (Fraction(11, 10), Fraction(-100)))),
+        ),
+        hypotheses=(
+            "exactly doubly stochastic static mixers",
+            "arbitrary branches, reads and writes",
         ),
     ),
 )

@@ -228,6 +228,7 @@ CLAIMS = (
             counted(5, 40, _inverse_case),
             Case("without 1 - rho", _inverse_case(3, sharpened=False).value),
         ),
+        hypotheses=("real square matrices; the induced max norm (row sums)",),
     ),
     Claim(
         "P33",
@@ -275,6 +276,7 @@ CLAIMS = (
             counted(4, 30, _anchored_sites),
             Case("one level's constant an ulp larger", _anchored_sites(0, constant=False).value),
         ),
+        hypotheses=("floats taken as the rationals they hold; the stored gauge is invertible",),
     ),
     Claim(
         "P36",
@@ -286,6 +288,7 @@ CLAIMS = (
         Check(
             "Free Y.", _triangular, fixed(Case("2 x 2", (P2, T2))), Case("T = P up to a sign", (P2, sympy.diag(5, 2)))
         ),
+        hypotheses=("real matrices; one norm for the whole state",),
     ),
     Claim(
         "P37",

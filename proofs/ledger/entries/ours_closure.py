@@ -254,6 +254,7 @@ CLAIMS = (
             Case("as many streams, readout off by 1/1000", (SEED, _almost(SEED), 1)),
         ),
         note="Eckart and Young: a matrix of rank N - 1 is at least sigma_N away in the 2-norm.",
+        hypotheses=("static reads and writes; kernels as matrices over the reals",),
     ),
     Claim(
         "P19",
@@ -271,6 +272,9 @@ CLAIMS = (
                 *(Case(f"{k} deaths, entry free", Weights(k, Fraction(-k, 2), Fraction(k, 2))) for k in (1, 2, 4)),
             ),
             Case("k/2 with the entry fixed", Weights(2, Fraction(0), Fraction(1))),
+        ),
+        hypotheses=(
+            r"static 0/1 gates, each 0 replaced by $\epsilon$; weights of the pure iHC in which the gates are absorbed",
         ),
     ),
     Claim(

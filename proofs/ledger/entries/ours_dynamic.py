@@ -280,6 +280,7 @@ CLAIMS = (
             ),
             Case("a write along the mean", (NEAR, row(1, 0), column(1, 1), 5)),
         ),
+        hypotheses=("one site applied again and again with the same weights; branches as black boxes",),
     ),
     Claim(
         "P47",

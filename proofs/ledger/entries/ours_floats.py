@@ -178,6 +178,10 @@ CLAIMS = (
             Case("m = p in float32", Swamping("float32", 24, 0, 4)),
         ),
         note="m = p, i.e. eps = u, is one bit too few for values of one binade: a sticky half ulp rounds up.",
+        hypotheses=(
+            "binary floating point, rounding to nearest",
+            "slots are streams: the dead direction is one stream",
+        ),
     ),
     Claim(
         "P22",

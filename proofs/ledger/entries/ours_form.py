@@ -222,6 +222,10 @@ CLAIMS = (
             _normed,
             Case("rows (1, 0) in the 2-norm", ([rational([[1, 0], [1, 0]])], [identity(2)] * 2, "two")),
         ),
+        hypotheses=(
+            "static square chains, exactly doubly, row- or column-stochastic",
+            "columns of the gauge scaled in the norm named",
+        ),
     ),
     Claim(
         "P07",

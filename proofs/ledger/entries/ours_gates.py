@@ -342,6 +342,7 @@ CLAIMS = (
             counted(12, 100, _capped),
             Case("cap 2", _capped(3, cap=2).value),
         ),
+        hypotheses=(r"$\epsilon = 0$; at least one gate not 0, or $c(0) = 1$",),
     ),
     Claim(
         "P30",
@@ -375,5 +376,6 @@ CLAIMS = (
             ),
             Case("the plain gate", (_plain_squares, TILTED)),
         ),
+        hypotheses=(r"no cap; $g \neq 0$",),
     ),
 )

@@ -263,6 +263,7 @@ CLAIMS = (
             counted(6, 50, _basis_pair),
             Case("the basis of another chain", _other_chain()),
         ),
+        hypotheses=("a chain of linear maps over a field; dimensions may change",),
     ),
     Claim(
         "P06",

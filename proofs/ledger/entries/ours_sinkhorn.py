@@ -120,6 +120,7 @@ CLAIMS = (
             _programs,
             Case("the paper's, columns said to be last", Truncated(sinkhorn(WIDE, "paper").mixer, "columns")),
         ),
+        hypotheses=("finite logits; finitely many rounds; no eps",),
     ),
     Claim(
         "P39",
@@ -157,6 +158,7 @@ CLAIMS = (
             fixed(*(Case(f"eps {e:g}", (e, e)) for e in (1e-3, 1e-6))),
             Case("eps 0", (0.0, 1e-6)),
         ),
+        hypotheses=("positive start; eps added to every sum; rounds to convergence",),
     ),
     Claim(
         "P41",
@@ -188,5 +190,6 @@ CLAIMS = (
             counted(3, 20, _collapsing),
             Case("converged mixers", _collapsing(0, 400).value),
         ),
+        hypotheses=("static mixers, strictly positive entries; rows exact, columns not",),
     ),
 )

@@ -224,6 +224,7 @@ CLAIMS = (
             Case("largest Hankel rank instead", (2, 2, (1, 2), _formula_table(2, 2, 2, (1, 2), hankel_rank))),
         ),
         source="Woerdeman, Linear Algebra Appl. 121 (1989)",
+        hypotheses=("entries of one field; the specified part is a staircase",),
     ),
     Claim(
         "P10",
@@ -303,6 +304,10 @@ CLAIMS = (
             fixed(Case("equality", (EQUAL, _boxed_pure(EQUAL), 2))),
             Case("strict", (STRICT, _boxed_pure(STRICT), 2)),
         ),
+        hypotheses=(
+            r"two streams, $A_0 = J$, $\rho = \mu\omega$",
+            "reads, writes and head of the pure iHC free",
+        ),
     ),
     Claim(
         "P15",
@@ -349,5 +354,6 @@ CLAIMS = (
             counted(6, 50, _by_bars),
             Case("one stream per slot, resets left out", (SEED, stream_per_bar(SEED, reset=False), 2)),
         ),
+        hypotheses=("static mixers; free reads, writes and readout; branches as black boxes",),
     ),
 )

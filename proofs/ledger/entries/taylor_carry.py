@@ -114,6 +114,10 @@ CLAIMS = (
             Case("branches fed with x itself", (3, row(1, -1), "x")),
         ),
         note="The terms are added up but not independent: each reads the sum of the earlier ones (the control).",
+        hypotheses=(
+            "residual networks $y_l = y_{l-1} + F_l(y_{l-1})$",
+            "arbitrary branches",
+        ),
     ),
     Claim(
         "T03",
@@ -138,6 +142,10 @@ CLAIMS = (
             ),
         ),
         note="The essay writes two different index conventions and fixes no order for either.",
+        hypotheses=(
+            "mixers that are fixed along the trajectory",
+            "arbitrary branches",
+        ),
     ),
     Claim(
         "T04",
@@ -160,6 +168,10 @@ CLAIMS = (
         note="A norm below 1 does force decay of the carry. A norm above 1 permits growth and does not force it: the "
         "alternating pair shrinks to (1/2)^30, a nilpotent mixer to 0, and row-stochastic mixers of norm above 1 "
         "stay bounded.",
+        hypotheses=(
+            "static mixers; the carry alone, without branches",
+            "spectral norm at every site",
+        ),
     ),
     Claim(
         "T05",

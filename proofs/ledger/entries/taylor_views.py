@@ -149,6 +149,7 @@ CLAIMS = (
             counted(6, 60, _permuted),
             Case("J on (1, -1)", _CASE_HALF),
         ),
+        hypotheses=("any state, mixed by the permutation alone",),
     ),
     Claim(
         "T14",
@@ -248,6 +249,7 @@ CLAIMS = (
             ),
         ),
         note="It is a KL projection, not the nearest matrix (N34). Later the essay does say exp makes it positive.",
+        hypotheses=("read for every square non-negative matrix, alternate row and column division, no eps",),
     ),
     Claim(
         "T18",
@@ -347,6 +349,7 @@ CLAIMS = (
             fixed(*(Case(kind, _other(kind)) for kind in ("orthogonal", "row-stochastic", "contraction"))),
             Case("a row-stochastic one whose mean stays", ("row-stochastic", HALF, column(2, 5))),
         ),
+        hypotheses=("one fixed mixer; the carry alone",),
     ),
     Claim(
         "T23",

@@ -44,7 +44,9 @@ def test_quick_statuses_are_the_expected_ones(document: str) -> None:
     json.dumps(found.document(), allow_nan=False)
     for record in found.records:
         if record.result.status in (Status.REFUTED, Status.IMPRECISE, Status.HYPOTHESIS):
-            assert record.result.witness, f"{record.result.claim.id} is {record.result.status.value} without a witness"
+            assert record.result.witness, (
+                f"{record.result.claim.id} is {record.result.status.value} without a witness"
+            )
 
 
 @pytest.mark.parametrize("document", DOCUMENTS)

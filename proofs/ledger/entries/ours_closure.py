@@ -274,7 +274,7 @@ CLAIMS = (
             Case("k/2 with the entry fixed", Weights(2, Fraction(0), Fraction(1))),
         ),
         hypotheses=(
-            r"static 0/1 gates, each 0 replaced by $\epsilon$; weights of the pure iHC in which the gates are absorbed",
+            r"static 0/1 gates, each 0 replaced by $\epsilon$; weights of the pure iHC that absorbs the gates",
         ),
     ),
     Claim(

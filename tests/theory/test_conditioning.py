@@ -9,7 +9,7 @@ import pytest
 
 from streamgauge.theory.binary import binary_form
 from streamgauge.theory.chain import Chain
-from streamgauge.theory.conditioning import conditioning, intrinsic_bound
+from streamgauge.theory.conditioning import condition_numbers, conditioning, intrinsic_bound
 from streamgauge.theory.errors import InputError
 from streamgauge.theory.graded import graded_form
 from streamgauge.theory.graded_benchmark import planted_deaths, sinkhorn_chains
@@ -89,6 +89,15 @@ def test_edges():
 def test_gauge_beyond_float64_is_refused():
     with pytest.raises(InputError, match=r"^gauge \d+: an entry is beyond float64"):
         conditioning(binary_form(Chain([[[10**40]]] * 10)))
+
+
+@pytest.mark.filterwarnings("error")
+def test_condition_numbers_of_a_stack():
+    stack = np.array([[np.diag([4.0, 1.0]), np.ones((2, 2)) - np.eye(2)], [np.zeros((2, 2)), np.full((2, 2), np.nan)]])
+    assert condition_numbers(stack).tolist() == [[4, 1], [np.inf, np.inf]]
+    assert condition_numbers(np.diag([1e300, 1e-300])) == np.inf
+    assert condition_numbers(np.zeros((3, 0, 0))).tolist() == [1, 1, 1]
+    assert condition_numbers(np.array([[1.0, 1.0], [0.0, 1e-8]])) == pytest.approx(2e8)
 
 
 @pytest.mark.filterwarnings("error")

@@ -93,7 +93,9 @@ def test_gauge_beyond_float64_is_refused():
 
 @pytest.mark.filterwarnings("error")
 def test_condition_numbers_of_a_stack():
-    stack = np.array([[np.diag([4.0, 1.0]), np.ones((2, 2)) - np.eye(2)], [np.zeros((2, 2)), np.full((2, 2), np.nan)]])
+    stack = np.array(
+        [[np.diag([4.0, 1.0]), np.ones((2, 2)) - np.eye(2)], [np.zeros((2, 2)), np.full((2, 2), np.nan)]]
+    )
     assert condition_numbers(stack).tolist() == [[4, 1], [np.inf, np.inf]]
     assert condition_numbers(np.diag([1e300, 1e-300])) == np.inf
     assert condition_numbers(np.zeros((3, 0, 0))).tolist() == [1, 1, 1]

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from math import gcd, lcm
 from typing import Any
 
-import sympy as sp
+import sympy as sp  # type: ignore[import-untyped]
 
 from streamgauge.proofs.certificate import Certificate, sealed
 from streamgauge.theory.errors import InputError

@@ -13,7 +13,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 SNIPPETS = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
-SCRIPTS = ["exact_normal_forms", "which_sum_is_one", "convert_trained", "draw_pictures"]
+SCRIPTS = ["counterexample", "exact_normal_forms", "which_sum_is_one", "convert_trained", "draw_pictures"]
 
 
 def run(*words: object, cwd: Path) -> subprocess.CompletedProcess[str]:

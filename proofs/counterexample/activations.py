@@ -16,8 +16,8 @@ from typing import Any
 
 import flint
 import numpy as np
-import sympy as sp
-from scipy.special import erf, expit
+import sympy as sp  # type: ignore[import-untyped]
+from scipy.special import erf, expit  # type: ignore[import-untyped]
 
 from streamgauge.theory.verdict import Verdict
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-import sympy as sp
+import sympy as sp  # type: ignore[import-untyped]
 
 from streamgauge.proofs import checker
 from streamgauge.proofs.certificate import Certificate
@@ -79,7 +79,7 @@ def has_no_zero(system: System) -> Verdict:
         return Verdict(False, result.reason, {"system": system.name})
     basis = basis_is_one(system.polynomials, system.variables)
     facts = {"system": system.name, "polynomials": len(system.polynomials), "constant": made.data["constant"]}
-    return Verdict(basis.ok, f"{system.name}: {result.reason}; {basis.reason}", facts)
+    return Verdict(basis.ok, f"cofactors sum to {facts['constant']}; Groebner {basis.reason}", facts)
 
 
 def every_polynomial_is_needed(system: System) -> Verdict:
@@ -115,7 +115,7 @@ def seed() -> System:
     )  # fmt: skip
     half = Fraction(1, 2)
     unit = dict.fromkeys("blgk", 1)
-    without = (
+    without: tuple[Point, ...] = (
         {},
         {**unit, "d": 1, "a": -1, "u1": half, "u2": -3 * half, "b1": 2},
         {**unit, "a": 1, "u1": 1, "b1": 1, "b2": 1},
@@ -124,7 +124,7 @@ def seed() -> System:
         {**unit, "u1": half, "u2": -half, "b1": 1, "b2": -1},
     )
     in_two = {**unit, "a": 1, "d": 1, "u1": 1, "b1": 1, "b2": 1}
-    return System("two streams", polynomials, cofactors, without, in_two)
+    return System("six polynomials", polynomials, cofactors, without, in_two)
 
 
 def embedded() -> System:
@@ -158,7 +158,7 @@ def embedded() -> System:
     unit = dict.fromkeys("blgk", 1)
     plane = {"h1": 1, "h2": 1, "p1": 1, "p2": 1, "m1": 1, "m2": -1, "s1": half, "s2": -half}
     as_seed = [{**plane, **point} for point in seed().without]
-    without = (
+    without: tuple[Point, ...] = (
         *as_seed,
         {**unit, "m1": 1, "s1": 1, "b2": 1, "u2": 1, "h1": 1, "p1": 2},
         {**unit, "m1": 1, "m2": -1, "s1": 1, "b1": 1, "b2": 1, "u1": 1},
@@ -186,5 +186,10 @@ def every_direction(n: int = 2) -> System:
     )  # fmt: skip
     unit = dict.fromkeys("blgk", 1)
     seen = {"d": 1, **{f"p{j}": Fraction(1, 2) for j in range(1, n)}, **{f"f{j}": -1 for j in range(1, n)}, "u0": 1}
-    without = ({}, {**unit, **seen}, *({**unit, f"f{j}": 1, f"w{j}": 1} for j in range(1, n)), unit)
-    return System(f"{n} streams", polynomials, cofactors, without, {**unit, "d": 1, "u0": 1})
+    without: tuple[Point, ...] = (
+        {},
+        {**unit, **seen},
+        *({**unit, f"f{j}": 1, f"w{j}": 1} for j in range(1, n)),
+        unit,
+    )
+    return System(f"every direction of {n} streams", polynomials, cofactors, without, {**unit, "d": 1, "u0": 1})

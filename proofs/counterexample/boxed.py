@@ -18,9 +18,9 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-import sympy as sp
+import sympy as sp  # type: ignore[import-untyped]
 
-from streamgauge.proofs.counterexample.algebra import System
+from streamgauge.proofs.counterexample.algebra import Point, System
 from streamgauge.proofs.counterexample.networks import HALF, E, J, Network, Row, Site, identity
 from streamgauge.theory.verdict import Verdict
 
@@ -100,7 +100,7 @@ def general_system() -> System:
     polynomials, cofactors = _parts(mu, nu, omega, rho, p1, p2)
     gap = nu * rho**2 * (rho - mu * omega)
     unit, numbers = dict.fromkeys("blgk", 1), {"nu": 1, "rho": 1}
-    without = (
+    without: tuple[Point, ...] = (
         {**numbers, "z": 1},
         {**unit, **numbers, "z": 1, "dt": 1, "p1": 1, "u1": 1, "u2": -1, "mu": 1},
         {**unit, **numbers, "z": 1, "ds": 1, "a": 1, "u1": 1, "mu": 1},

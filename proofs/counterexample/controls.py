@@ -16,7 +16,7 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import Any
 
-import sympy as sp
+import sympy as sp  # type: ignore[import-untyped]
 
 from streamgauge.proofs.counterexample.activations import GELU, PHI, RELU, SIGMOID, SWISH, Activation, Branch, Unit
 from streamgauge.proofs.counterexample.networks import HALF, E, Network, Q, Site, identity

@@ -20,7 +20,7 @@ from fractions import Fraction
 from typing import Any
 
 import flint
-import sympy as sp
+import sympy as sp  # type: ignore[import-untyped]
 
 from streamgauge.proofs.counterexample import tails
 from streamgauge.proofs.counterexample.activations import Branch, ball
@@ -71,7 +71,8 @@ class TwoSite:
 
     def along(self, q: flint.arb) -> flint.arb:
         """The output on the line."""
-        return self.network().run([q / 2, -q / 2])[0]
+        (value,) = self.network().run([q / 2, -q / 2])
+        return ball(value)
 
 
 def symbolic_remainder() -> Verdict:

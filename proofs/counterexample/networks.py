@@ -12,7 +12,7 @@ from fractions import Fraction
 from typing import Any
 
 import flint
-import sympy as sp
+import sympy as sp  # type: ignore[import-untyped]
 
 from streamgauge.proofs.counterexample.activations import PHI, Branch, ball
 from streamgauge.theory.verdict import Verdict

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import expit
+from scipy.special import expit  # type: ignore[import-untyped]
 
 from streamgauge.theory.errors import InputError
 

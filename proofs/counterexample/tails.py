@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 import flint
-import sympy as sp
+import sympy as sp  # type: ignore[import-untyped]
 
 from streamgauge.proofs.counterexample.activations import (
     GELU,

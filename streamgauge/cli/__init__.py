@@ -13,7 +13,7 @@ import typer
 from rich.markup import escape
 
 from streamgauge import __version__
-from streamgauge.cli import barcode, bench, check, convert, demo, inspect, verify
+from streamgauge.cli import barcode, bench, check, convert, counterexample, demo, inspect, selftest, verify
 from streamgauge.cli.terminal import Failed, help_text, one_line, say
 from streamgauge.theory.errors import InputError
 
@@ -32,7 +32,9 @@ for name, module in {
     "inspect": inspect,
     "barcode": barcode,
     "check": check,
+    "counterexample": counterexample,
     "verify": verify,
+    "selftest": selftest,
 }.items():
     app.command(name, epilog=escape(module.EXAMPLE), help=help_text(module.command))(module.command)
 app.add_typer(bench.app, name="bench")

@@ -9,7 +9,7 @@ from fractions import Fraction
 from typing import Any
 
 import flint
-import sympy as sp
+import sympy as sp  # type: ignore[import-untyped]
 
 from streamgauge.proofs.counterexample import tails
 from streamgauge.proofs.counterexample.activations import PHI, Branch, Unit, Z, ball
@@ -51,7 +51,7 @@ G13 = Claim(
 def averaging(value: Sequence[Sequence[Fraction]]) -> Verdict:
     """Doubly stochastic, rank 1, kills q = (1, -1), and equal to e e^T / 2; q.q = 2."""
     (a, b), (c, d) = value
-    facts = {
+    facts: dict[str, Any] = {
         "rows": [a + b, c + d],
         "columns": [a + c, b + d],
         "smallest": min(a, b, c, d),

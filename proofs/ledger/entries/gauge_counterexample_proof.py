@@ -9,7 +9,7 @@ from fractions import Fraction
 from typing import Any
 
 import flint
-import sympy as sp
+import sympy as sp  # type: ignore[import-untyped]
 
 from streamgauge.proofs import checker
 from streamgauge.proofs.counterexample import algebra, matching

@@ -25,7 +25,7 @@ def test_version_and_help(cli: Cli) -> None:
     assert cli("--version").out == "streamgauge 0.1.0\n"
     shown = cli("--help")
     assert shown.code == 0
-    for command in ("demo", "convert", "inspect", "barcode", "check", "bench"):
+    for command in ("demo", "convert", "inspect", "barcode", "check", "verify", "selftest", "bench"):
         assert command in shown.out
 
 
@@ -34,7 +34,7 @@ MISTAKES = {
     "unknown command": (("transmute",), "No such command 'transmute'."),
     "unknown option": (("--colour",), "No such option: --colour"),
     "bench of nothing": (("bench",), "no command given; try streamgauge --help"),
-    "bench of something else": (("bench", "kernels"), "No such command 'kernels'."),
+    "bench of something else": (("bench", "coffee"), "No such command 'coffee'."),
     "bench with a word too many": (("bench", "theory", "now"), "Got unexpected extra argument"),
 }
 

@@ -72,7 +72,7 @@ def test_wheel_holds_every_tracked_file_of_the_rooms(wheel: Path) -> None:
         names = set(archive.namelist())
     for name in tracked():
         inside = name if name.startswith("streamgauge/") else f"streamgauge/{name}"
-        wanted = name.endswith((".py", "py.typed")) or name.startswith("examples/data/")
+        wanted = name.endswith((".py", "py.typed", ".j2", "expected.json")) or name.startswith("examples/data/")
         assert inside in names or not wanted, f"{name} is tracked but not in the wheel"
     assert {name.split("/")[0] for name in names} == {"streamgauge", "streamgauge-0.1.0.dist-info"}
 
@@ -87,6 +87,9 @@ def test_installed_elsewhere_it_runs_and_adds_one_name(installed: Path, tmp_path
     barcode = run(command, "barcode", "mixers.json", "--json", cwd=tmp_path)
     assert barcode.returncode == 0, barcode.stderr
     assert [bar["death"] for bar in json.loads(barcode.stdout)["bars"]] == [0, 1, 1]
+    verify = run(command, "verify", "--claim", "TH2", "--out", "report", "--json", cwd=tmp_path)
+    assert verify.returncode == 0, verify.stderr
+    assert (tmp_path / "report" / "report.html").is_file()
     where = run(installed / "bin" / "python", "-c", "import streamgauge.theory as t; print(t.__file__)", cwd=tmp_path)
     assert Path(where.stdout.strip()).is_relative_to(installed)
 

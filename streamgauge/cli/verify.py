@@ -105,7 +105,9 @@ def _show(run: LedgerRun) -> None:
         console.print(table("not as expected", ("claim", "found", "expected", "why"), lines, left=4))
     excused = sum(r.excused for r in records)
     apart = f"; {excused} not run for what is missing here, counted apart" if excused else ""
-    word = "every verdict is the expected one" if run.ok else f"{len(away)} verdicts are not the expected ones"
+    word = "every verdict is the expected one"
+    if away:
+        word = f"{len(away)} verdict{' is' if len(away) == 1 else 's are'} not the expected one{'s'[: len(away) - 1]}"
     console.print(f"\n{word}; {run.seconds:.1f} s{apart}", soft_wrap=True)
 
 

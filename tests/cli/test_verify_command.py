@@ -45,7 +45,7 @@ def test_exit_code_1_where_a_verdict_differs(cli: Cli, monkeypatch: pytest.Monke
     monkeypatch.setattr(run, "expected_statuses", lambda level: {"N04": "refuted", "N03": "holds"})
     ran = cli("verify", "--claim", "N04", "--claim", "N03")
     assert ran.code == 1
-    assert "1 verdicts are not the expected ones" in ran.out
+    assert "1 verdict is not the expected one" in ran.out
     assert "not as expected" in ran.out
 
 
@@ -124,10 +124,10 @@ def test_the_readme_table_is_current() -> None:
 
 def test_the_readme_table_is_written_into_the_file(tmp_path: Path) -> None:
     path = tmp_path / "README.md"
-    path.write_text(f"before\n{readme_table.BEGIN}\nold\n{readme_table.END}\nafter\n")
+    path.write_text(f"before\n{readme_table.BEGIN}\nstale text\n{readme_table.END}\nafter\n")
     assert readme_table.main([str(path)]) == 0
     text = path.read_text()
     assert text.startswith("before\n")
     assert text.endswith("\nafter\n")
-    assert "old" not in text
+    assert "stale text" not in text
     assert "| all | " in text

@@ -39,6 +39,7 @@ G13 = Claim(
     statement=r"$\varphi(t) = t\,\mathrm{swish}(t) = t^2\sigma(t)$ is a scalar SwiGLU without biases.",
     kind="definition",
     method="symbolic",
+    hypotheses=("all three weights 1, no bias",),
     literal=Check(
         "The unit with all weights 1 and all biases 0, as expressions.",
         is_primitive,
@@ -72,6 +73,7 @@ G14 = Claim(
     statement=r"$J = \frac{1}{2}ee^T$ is doubly stochastic of rank 1 with $Jq = 0$, and $q^Tq = 2$.",
     kind="theorem",
     method="exact certificate",
+    hypotheses=("n = 2, e = (1, 1), q = (1, -1)",),
     literal=Check(
         "Row and column sums, determinant, image of q.", averaging, fixed(Case("J", J)), Case("A(9/10)", _MILD)
     ),
@@ -123,7 +125,7 @@ G15 = Claim(
         ),
         hypothesis="free signed reads and writes, not mHC's sigmoid boxes",
     ),
-    note="The version inside the boxes is claim CE13.",
+    note="The version inside the boxes is claim CE14.",
 )
 
 
@@ -198,7 +200,7 @@ G16 = Claim(
         ),
         hypothesis="the streams start as an invertible linear map of the input",
     ),
-    note="A singular embedding does not help either: claim CE08.",
+    note="A singular embedding does not help either: claim CE09.",
 )
 
 
@@ -248,7 +250,10 @@ G17 = Claim(
     statement=r"A SwiGLU without biases is $O(z^2)$ at 0, so the head must be $h = e$.",
     kind="theorem",
     method="symbolic",
-    hypotheses=("branches are bias-free SwiGLU of any finite width",),
+    hypotheses=(
+        "branches are bias-free SwiGLU of any finite width and weights",
+        "two sites, static reads and writes",
+    ),
     literal=Check(
         "Value and slope at 0 as expressions; the linear part of a network by shrinking inputs in ball arithmetic.",
         only_head_is_linear,
@@ -288,6 +293,7 @@ G18 = Claim(
     r"$\alpha = e^Tu$, $\beta = e^Tv$, $\gamma = b^Tu$.",
     kind="theorem",
     method="symbolic",
+    hypotheses=("n = 2, d = 1, Y_0 = x", "static reads and writes of any sign", "any functions G1, G2"),
     literal=Check(
         "The network over symbols with undefined functions G1 and G2.",
         nonlinear_part,
@@ -341,6 +347,7 @@ G19 = Claim(
     statement=r"$\varphi(Q) \sim Q^2$ as $Q \rightarrow +\infty$.",
     kind="theorem",
     method="exact certificate",
+    hypotheses=("phi(t) = t swish(t), real Q",),
     literal=Check(
         "Q^2 - phi(Q) lies between 2/5 and 1 times Q^2 e^-Q for every Q >= 0, in ball arithmetic.",
         holds_on_ray,
@@ -372,6 +379,7 @@ G20 = Claim(
     statement=r"$\varphi(\varphi(Q)) \sim Q^4$, and its positive tail has no $Q^3$ term.",
     kind="theorem",
     method="exact certificate",
+    hypotheses=("phi(t) = t swish(t), real Q",),
     literal=Check(
         "Q^4 - phi(phi(Q)) lies between 1/2 and 9/4 times Q^4 e^-Q for every Q >= 0, in ball arithmetic.",
         holds_on_ray,

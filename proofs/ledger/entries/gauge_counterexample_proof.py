@@ -66,7 +66,11 @@ G21 = Claim(
     r"$\beta\lambda\gamma^2\kappa^2Q^4$.",
     kind="theorem",
     method="numeric reproduction",
-    hypotheses=("bias-free SwiGLU of finite width", "zero-mean line, Q to +infinity"),
+    hypotheses=(
+        "bias-free SwiGLU of finite width",
+        "n = 2, zero-mean line, Q to +infinity",
+        "static reads and writes",
+    ),
     literal=Check(
         "The coefficient of Q^4 in 600-bit balls against the formula with the tails of G1, G2 at +infinity.",
         fourth_power_from_positive_tails,
@@ -142,6 +146,7 @@ G22 = Claim(
     r"$Q^3$ and $Q^2$.",
     kind="theorem",
     method="numeric reproduction",
+    hypotheses=(r"$\gamma\kappa c \neq 0$, Q to +infinity on the zero-mean line", "n = 2, two sites"),
     literal=Check(
         "Branches with G ~ lambda z^2: what remains after the stated Q^4, Q^3, Q^2, over Q^2, as Q grows.",
         lower_coefficients,
@@ -210,7 +215,7 @@ G23 = Claim(
     r"then $\gamma = b^Tu = 0$, a contradiction.",
     kind="theorem",
     method="exact certificate",
-    hypotheses=("n = 2", r"$\gamma\kappa \neq 0$", "h = e"),
+    hypotheses=("n = 2, Y_0 = x, h = e", r"$\gamma\kappa \neq 0$", "any field of characteristic not 2"),
     literal=Check(
         "Six polynomials in ten unknowns: Groebner basis {1}, and cofactors checked by exact multiplication.",
         no_common_zero,
@@ -263,7 +268,7 @@ G24 = Claim(
     statement=r"No pure iHC of the same depth computes $x_1 + x_2 + \varphi(\varphi(x_1 - x_2))$.",
     kind="theorem",
     method="exact certificate",
-    hypotheses=("n = 2 streams, d = 1", "static reads and writes, free linear head, two sites"),
+    hypotheses=("n = 2 streams, d = 1, two sites, Y_0 = x", "static reads and writes of any sign, free linear head"),
     literal=Check(
         "Every kind of branch of an MLP: tails decide whether the theorem covers it; else a network "
         "that is the target.",
@@ -336,13 +341,14 @@ G25 = Claim(
     "cannot approximate.",
     kind="qualitative",
     method="exact certificate",
+    hypotheses=("n = 2, |Q| <= 3 and any S", "exact arithmetic"),
     literal=Check(
         "For every tolerance a two-stream pure iHC within it on |Q| <= 3, any S, by ball arithmetic.",
         approximates,
         _tolerances,
         Case("eps = 1/2, tolerance 1e-3", Approximates(Fraction(1, 2), Fraction(1, 1000))),
     ),
-    note="The weights grow like 1/eps; see claims CE15 and CE16 for what that costs.",
+    note="The weights grow like 1/eps; see claims CE16 and CE17 for what that costs.",
 )
 
 
@@ -363,6 +369,7 @@ G26 = Claim(
     statement=r"$(dQ + \gamma Q^2)^2 = \gamma^2Q^4 + 2d\gamma Q^3 + d^2Q^2$: what was not reset pollutes.",
     kind="theorem",
     method="symbolic",
+    hypotheses=("real d, gamma, Q",),
     literal=Check(
         "Expansion over symbols.",
         contamination,

@@ -102,7 +102,7 @@ CE03 = Claim(
     r"constants, and is not the target.",
     kind="theorem",
     method="exact certificate",
-    hypotheses=("bias-free gated branches", *STATIC),
+    hypotheses=("bias-free gated branches of swish, gelu, relu, identity units; any width and weights", *STATIC),
     literal=Check(
         "gamma = 0, c = 0, kappa = 0 on either side or by cancellation: the bound in balls, and a Q* "
         "beyond which the "
@@ -135,7 +135,7 @@ CE04 = Claim(
     r"from a $Q_0$ on, by the signs of $c$ and $\gamma\kappa$, and is not the target.",
     kind="theorem",
     method="exact certificate",
-    hypotheses=("bias-free gated branches", "h = e", *STATIC[:2]),
+    hypotheses=("bias-free gated branches of swish, gelu, relu, identity units", "h = e", *STATIC[:2]),
     literal=Check(
         "Four sign cases and random networks: polynomial and remainder in 300-bit balls at Q_0, 2 "
         "Q_0, 4 Q_0, 8 Q_0, and "
@@ -167,8 +167,9 @@ CE05 = Claim(
     id="CE05",
     document="ours",
     section="counterexample",
-    statement=r"With tails $\kappa_\pm z^2 + const + o(1)$ the network is "
-    r"$\beta\lambda(\gamma\kappa c^2Q^2 + dQ)^2 + \alpha\kappa c^2Q^2 + o(Q^2)$ when $\gamma\kappa c \neq 0$.",
+    statement=r"With tails $\kappa_\pm z^2 + const + o(1)$ and $\gamma\kappa c \neq 0$ the network is, for every "
+    r"$S = x_1 + x_2$, $\beta\lambda\gamma^2k^2Q^4 + 2\beta\lambda\gamma k(2\gamma pS + d)Q^3 + c_2(S)Q^2 + o(Q^2)$, where "
+    r"$k = \kappa c^2$, $p = \kappa cc'$ and the part of $c_2$ linear in $S$ is $2\beta\lambda\gamma(kf + 2pd)$.",
     kind="theorem",
     method="symbolic",
     hypotheses=("G locally bounded", *STATIC),
@@ -194,6 +195,7 @@ CE06 = Claim(
     statement=r"The polynomial systems have no common zero over any field of characteristic other than 2.",
     kind="theorem",
     method="exact certificate",
+    hypotheses=("systems of the six polynomials, of two streams with any head, and of the boxed networks",),
     literal=Check(
         "Cofactors with sum 2 (or a power of 2), checked by the standard-library checker; Groebner basis {1} over Q.",
         no_common_zero,
@@ -221,6 +223,7 @@ CE07 = Claim(
     statement="Dropping any one of the polynomials makes the ideal proper.",
     kind="theorem",
     method="exact certificate",
+    hypotheses=("the six polynomials; the embedded, the three-stream and the boxed system", "over Q"),
     literal=Check(
         "For each polynomial a rational zero of all the others, and for small systems the Groebner "
         "basis of the rest.",
@@ -256,6 +259,7 @@ CE08 = Claim(
     statement=r"Over $F_p$ with $p = 3, 5, 7, 101$ there is no common zero; over $F_2$ there is one.",
     kind="theorem",
     method="exact certificate",
+    hypotheses=("the six polynomials, over an algebraic closure",),
     literal=Check(
         "Groebner bases of the six polynomials modulo p.",
         no_zero_modulo,

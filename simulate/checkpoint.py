@@ -102,6 +102,9 @@ def save(
             written.chmod(0o644)
         beside.chmod(0o755)
         _put(beside, target)
+    except (OSError, SafetensorError) as error:  # no space left, and the like
+        reason = getattr(error, "strerror", None) or str(error).splitlines()[0]
+        raise InputError(f"{target}: cannot be written ({reason})") from None
     finally:
         shutil.rmtree(beside, ignore_errors=True)
     return target
@@ -112,17 +115,28 @@ def refuse_existing(target: Path, force: bool) -> None:
 
     Replacing removes the whole directory, so one that holds anything else is never replaced.
     """
+    if target.name == "..":
+        raise InputError(f"{target}: ends in '..', expected the name of the directory to make")
     if not os.path.lexists(target):
         return
     if not force:
         raise InputError(f"{target}: exists already; expected a new path, or force to replace it")
     if target.is_symlink() or not target.is_dir():
         raise InputError(f"{target}: is not a directory; only a checkpoint directory can be replaced")
-    foreign = sorted(child.name for child in target.iterdir() if child.name not in OWN_FILES)
+    foreign = sorted(x.name for x in target.iterdir() if x.name not in OWN_FILES or x.is_dir())
     if foreign:
         raise InputError(
             f"{target}: holds {foreign[0]!r}; only a directory with nothing but a checkpoint is replaced"
         )
+
+
+def refuse_within(destination: Path, source: Path) -> None:
+    """Refuse a destination that is the source or lies inside it: a source is never touched."""
+    place, whole = destination.resolve(), source.resolve()
+    if place == whole:
+        raise InputError(f"{destination}: is the source itself, expected another path")
+    if whole in place.parents:
+        raise InputError(f"{destination}: lies inside the source {source}, expected another path")
 
 
 def save_model(

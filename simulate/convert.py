@@ -73,8 +73,7 @@ def convert(
     source is never touched.
     """
     checkpoint.refuse_existing(destination, force)
-    if destination.resolve() == source.resolve():
-        raise InputError(f"{destination}: is the source itself, expected another path")
+    checkpoint.refuse_within(destination, source)
     given = checkpoint.read(source)
     made = convert_tensors(given.config, given.tensors, form=form, norm=norm, place=str(source))
     metadata = {**given.metadata, "conversion": conversion_record(given, made)}

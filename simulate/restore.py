@@ -27,8 +27,7 @@ def restore(converted: Path, destination: Path, *, force: bool = False) -> Model
     **Raises** :class:`InputError`, one line, where ``converted`` is no conversion or has lost its record.
     """
     checkpoint.refuse_existing(destination, force)
-    if destination.resolve() == converted.resolve():
-        raise InputError(f"{destination}: is the converted checkpoint itself, expected another path")
+    checkpoint.refuse_within(destination, converted)
     given = checkpoint.read(converted)
     config, tensors = given.config, given.tensors
     record = given.metadata.get("conversion")

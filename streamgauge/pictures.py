@@ -171,7 +171,9 @@ def _explain_ends(axes: Axes) -> None:
 
 def _axes(figure: Figure, title: str, xlabel: str, above: float = 8) -> Axes:
     axes: Axes = figure.add_subplot()
-    axes.set_title(textwrap.fill(title, TITLE_WIDTH), loc="left", fontsize=11, fontweight="bold", pad=above)
+    shown = textwrap.fill(title.encode("utf-8", "backslashreplace").decode(), TITLE_WIDTH)
+    # a file name is no mathematics, whatever dollars are in it
+    axes.set_title(shown, loc="left", fontsize=11, fontweight="bold", pad=above, parse_math=False)
     axes.set_xlabel(xlabel, fontsize=9)
     axes.spines[["top", "right"]].set_visible(False)
     axes.tick_params(labelsize=8)

@@ -1,6 +1,6 @@
 """The command line: ``streamgauge COMMAND``, one module per command.
 
-Exit codes: 0 success, 1 a check that missed, 2 bad input (one line on stderr), 130 interrupted.
+Exit codes: 0 success, 1 a check that missed, 2 bad input (one line on stderr), 130 interrupted, 143 terminated.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from rich.markup import escape
 
 from streamgauge import __version__
 from streamgauge.cli import barcode, bench, check, convert, counterexample, demo, inspect, selftest, verify
-from streamgauge.cli.terminal import Failed, help_text, one_line, say
+from streamgauge.cli.terminal import Failed, Terminated, help_text, one_line, prepare_streams, say, termination
 from streamgauge.theory.errors import InputError
 
 app = typer.Typer(
@@ -58,8 +58,10 @@ def _root(
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line on ``argv`` (default: the process's own) and return its exit code."""
     arguments = list(sys.argv[1:] if argv is None else argv)
+    prepare_streams()
     try:
-        return _run(arguments)
+        with termination():
+            return _run(arguments)
     except InputError as error:
         return _refuse(error)
     except ModuleNotFoundError as error:
@@ -74,6 +76,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _refuse(f"{place}{error.strerror or error}")
     except KeyboardInterrupt:
         return _interrupted()
+    except Terminated:
+        say("streamgauge: terminated")
+        return 143
 
 
 def _run(arguments: list[str]) -> int:

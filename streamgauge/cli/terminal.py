@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import math
 import os
+import signal
 import sys
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from fractions import Fraction
@@ -26,6 +28,37 @@ WIDTH = 110
 
 class Failed(Exception):
     """A check that ran and missed: exit code 1, after everything has been printed."""
+
+
+class Terminated(BaseException):
+    """SIGTERM: what is being written is taken back, as after Ctrl-C."""
+
+
+@contextmanager
+def termination() -> Iterator[None]:
+    """SIGTERM raises :class:`Terminated` inside (the main thread alone may say so)."""
+
+    def raised(*_: object) -> None:
+        raise Terminated
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, raised)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def prepare_streams() -> None:
+    """Closed streams (``>&-``) become the null device; characters that a stream cannot take are escaped."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115 - open until the end
+        elif hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
 
 
 def stdout() -> Console:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
+import signal
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +15,7 @@ from typing import Any
 import pytest
 import torch
 from command_line import Cli
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 
@@ -259,23 +263,55 @@ def test_bad_destinations(checkpoint: Path, converted: Path, tmp_path: Path, cli
         "{out}: is not a directory; only a checkpoint directory can be replaced",
         out=tmp_path / "file",
     )
+    inside = cli("convert", checkpoint, checkpoint / "out")
+    assert matches(inside.err, "{out}: lies inside the source {source}, *", out=checkpoint / "out", source=checkpoint)
+    inside = cli("convert", "--restore", converted, converted / "out")
+    assert matches(inside.err, "{out}: lies inside the source {source}, *", out=converted / "out", source=converted)
+    upwards = cli("convert", checkpoint, tmp_path / "new" / "..")
+    assert matches(upwards.err, "{out}: ends in '..', *", out=tmp_path / "new" / "..")
     again = cli("convert", converted, tmp_path / "out")
     assert matches(again.err, "{source}: already converted; *", source=converted)
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
+@pytest.mark.parametrize(
+    ("number", "code", "word"), [(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 143, "terminated")]
+)
 def test_interrupt_leaves_nothing(
-    checkpoint: Path, tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
+    number: int, code: int, word: str, checkpoint: Path, tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Ctrl-C while the certificate is being made, the last step before the folder is renamed into place."""
+    """A signal while the certificate is being made, the last step before the folder is renamed into place."""
     from streamgauge.proofs import model
 
     def interrupted(*_: object) -> None:
-        raise KeyboardInterrupt
+        os.kill(os.getpid(), number)
+        time.sleep(5)
 
+    before = signal.getsignal(signal.SIGTERM)
     monkeypatch.setattr(model, "model_certificate", interrupted)
     ran = cli("convert", checkpoint, tmp_path / "out")
-    assert (ran.code, ran.out, ran.err) == (130, "", "streamgauge: interrupted\n")
+    assert (ran.code, ran.out, ran.err) == (code, "", f"streamgauge: {word}\n")
+    assert list(tmp_path.iterdir()) == []
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [SafetensorError("I/O error: No space left on device (os error 28)"), OSError(28, "No space left on device")],
+)
+def test_full_disk_is_said_and_leaves_nothing(
+    fault: Exception, checkpoint: Path, tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from streamgauge.simulate import checkpoint as module
+
+    def full(*_: object, **__: object) -> None:
+        raise fault
+
+    monkeypatch.setattr(module, "save_file", full)
+    ran = cli("convert", checkpoint, tmp_path / "out")
+    assert (ran.code, ran.out) == (2, "")
+    assert matches(ran.err, "{out}: cannot be written (*", out=tmp_path / "out"), ran.err
+    assert "No space left on device" in ran.err
     assert list(tmp_path.iterdir()) == []
 
 

@@ -118,3 +118,33 @@ def test_powers_beyond_float64() -> None:
         "inf",
         "0",
     ]
+
+
+def test_file_names_that_are_no_text(cli: Cli, tmp_path: Path) -> None:
+    """Bytes that are no UTF-8, and dollars that matplotlib would read as mathematics."""
+    for name in ("\udcff.json", "a$\\x$_$.json"):
+        (tmp_path / name).write_text("[[[1, 0], [0, 0]]]")
+        drawn = cli("barcode", tmp_path / name, "--out", tmp_path / "b.png")
+        assert (drawn.code, drawn.err) == (0, "")
+
+
+@pytest.mark.parametrize("words", ["barcode m.json", "barcode m.json --json", "--version"])
+def test_closed_and_narrow_streams(words: str, tmp_path: Path) -> None:
+    """``>&-`` is silence; a terminal that lacks a character gets its escape."""
+    (tmp_path / "m.json").write_text("[[[1, 0], [0, 0]]]")
+    closed = subprocess.run(
+        ["sh", "-c", f'"$0" -m streamgauge {words} >&-', sys.executable],
+        cwd=tmp_path,
+        capture_output=True,
+        timeout=120,
+    )
+    assert (closed.returncode, closed.stderr) == (0, b"")
+
+
+def test_a_terminal_without_the_characters_gets_escapes(tmp_path: Path) -> None:
+    (tmp_path / "m☃.json").write_text("[[[1, 0], [0, 0]]]")
+    command = [sys.executable, "-m", "streamgauge", "barcode", "m☃.json", "--out", "☃.svg"]
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, timeout=120, env=environment)
+    assert (ran.returncode, ran.stderr) == (0, b"")
+    assert b"picture: \\u2603.svg" in ran.stdout

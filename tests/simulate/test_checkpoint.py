@@ -134,6 +134,10 @@ def test_force_does_not_replace_what_is_no_checkpoint(tmp_path: Path) -> None:
     (folder / "thesis.tex").write_text("mine")
     with pytest.raises(InputError, match=r"holds 'thesis.tex'"):
         checkpoint.save_model(folder, model, force=True)
+    inner = tmp_path / "named alike" / "config.json"
+    inner.mkdir(parents=True)
+    with pytest.raises(InputError, match=r"holds 'config.json'"):
+        checkpoint.save_model(inner.parent, model, force=True)
     with pytest.raises(InputError, match="cannot be created"):
         checkpoint.save_model(plain / "net", model)
     assert plain.read_text() == (folder / "thesis.tex").read_text() == "mine"

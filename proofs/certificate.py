@@ -12,7 +12,7 @@ import json
 import os
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -150,32 +150,15 @@ def _exact_parts(form: NormalForm) -> dict[str, Json]:
 
 def _float_parts(form: NormalForm) -> dict[str, Json]:
     norm = form.norm
+    base = form if norm is None else replace(form, gates=norm.base_gates)
     levels = [Level(l, p, statements.inverse(p, l)) for l, p in enumerate(form.gauge)]
-    sites: list[dict[str, Json]] = []
+    sites = []
     for l, mixer in enumerate(form.chain.mixers):
-        gates = np.asarray(form.gates[l] if norm is None else norm.base_gates[l], dtype=np.float64)
-        factor = 1.0 if norm is None else float(norm.factors[l])
-        gap = statements.factor_gap(gates, norm.gate, factor) if norm is not None else 0
-        diagonal = diagonal_of(gates, form.slots[l], form.slots[l + 1])
-        site = statements.float_site(
-            mixer, diagonal, levels[l], levels[l + 1], factor, exact.fraction(exact.scalar(gap))
-        )
-        site["gates"] = [statements.float_text(g) for g in gates]
-        if norm is not None:
-            site["factor"] = statements.float_text(factor)
-        sites.append(site)
+        gates = np.asarray(base.gates[l], dtype=np.float64)
+        rule = None if norm is None else (norm.gate, float(norm.factors[l]))
+        sites.append(statements.float_site(mixer, gates, base.diagonal(l), levels[l], levels[l + 1], rule))
     ends = _with_ends(form, sites, lambda name, l, p, s: statements.float_pair(name, p, s, levels[l]))
     return {**ends, "levels": [level.json for level in levels]}
-
-
-def diagonal_of(gates: Any, before: Any, after: Any) -> Any:
-    """D of shape (n_{l+1}, n_l) from gates by slot."""
-    out = np.zeros((len(after), len(before)))
-    at = {slot: i for i, slot in enumerate(after)}
-    for j, slot in enumerate(before):
-        if slot in at:
-            out[at[slot], j] = gates[slot]
-    return out
 
 
 def _with_ends(form: NormalForm, sites: list[dict[str, Json]], pair: Any) -> dict[str, Json]:

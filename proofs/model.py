@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -144,15 +143,10 @@ def _levels(new: Folder, sites: int) -> list[Level]:
 
 
 def _site(new: Folder, l: int, mixer: Floats, levels: list[Level], rule: NormGate | None) -> dict[str, Json]:
-    n, name = len(mixer), f"sites.{l}.gates"
-    gates = new.floats(name) if name in new.names else np.ones(n)
-    factor = 1.0 if rule is None else norm_factor(gates, rule)
-    gap = Fraction(0) if rule is None else statements.factor_gap(gates, rule, factor)
-    out = statements.float_site(mixer, np.diag(gates), levels[l], levels[l + 1], factor, gap)
-    out["gates"] = [statements.float_text(g) for g in gates]
-    if rule is not None:
-        out["factor"] = statements.float_text(factor)
-    return out
+    name = f"sites.{l}.gates"
+    gates = new.floats(name) if name in new.names else np.ones(len(mixer))
+    norm_gate = None if rule is None else (rule, norm_factor(gates, rule))
+    return statements.float_site(mixer, gates, np.diag(gates), levels[l], levels[l + 1], norm_gate)
 
 
 def _ends(new: Folder, old: Folder, levels: list[Level], n: int) -> dict[str, Json]:

@@ -108,18 +108,28 @@ class Level:
 
 
 def float_site(
-    mixer: Floats, diagonal: Floats, before: Level, after: Level, factor: float = 1.0, gap: Fraction = Fraction(0)
+    mixer: Floats,
+    gates: Floats,
+    diagonal: Floats,
+    before: Level,
+    after: Level,
+    norm_gate: tuple[NormGate, float] | None = None,
 ) -> dict[str, Json]:
-    """The mixer with ||P' c D - A P|| and the distance of A~ = P' c D P^{-1} from A.
+    """The mixer and its gates with ||P' c D - A P|| and the distance of A~ = P' c D P^{-1} from A.
 
-    ``factor`` is c in float64 and ``gap`` how far the real c may be from it.
+    ``diagonal``: D, the gates by the slots of both levels; ``norm_gate``: the rule and its c(g) in float64 (else 1).
     """
+    rule, factor = norm_gate or (None, 1.0)
+    gap = Fraction(0) if rule is None else factor_gap(gates, rule, factor)
     carried = after.gauge * rational(diagonal)
     error = carried * flint.fmpq(*factor.as_integer_ratio()) - rational(mixer) * before.gauge
     distance = norm(error * before.inverse)
     if gap:
         distance += gap * norm(carried * before.inverse)
-    return {"mixer": table(mixer), "residual": above(norm(error)), "distance": above(distance / (1 - before.rho))}
+    out: dict[str, Json] = {"mixer": table(mixer), "gates": [float_text(g) for g in gates]}
+    if rule is not None:
+        out["factor"] = float_text(factor)
+    return {**out, "residual": above(norm(error)), "distance": above(distance / (1 - before.rho))}
 
 
 def float_pair(name: str, source: Floats, stored: Floats, level: Level) -> dict[str, Json]:

@@ -147,7 +147,7 @@ def test_bad_input(mixers, message):
     [
         ("slope = np.where(live, slope, 0.0)", "slope = np.where(live, 0 * slope, 0.0)"),
         ("+ scales[:, None, :]", "+ 0 * scales[:, None, :]"),
-        ("16 * float(tiny[b, l])", "-1.0"),
+        ("16 * float(tiny[b, l])", "100.0"),
         ("r[kept.shape[1] - 1, j:]", "r[j, j:]"),
     ],
 )

@@ -4,8 +4,8 @@
 The launches are those the operations make (recorded, not run), with their own tiles, so nothing is listed by hand.
 A process that interprets cannot compile: :func:`table` starts a fresh one, with a cache of its own.
 
-Rules of the text, for what running under the interpreter cannot show: offsets of pointers are 64 bits wide from the
-token index on; no atomic; every masked load says what masked lanes are; no dot with a dimension below 16.
+Rules of the text, for what running under the interpreter cannot show: whatever is multiplied out of a token index is
+64 bits wide; no atomic; every masked load says what masked lanes are; no dot with a dimension below 16.
 """
 
 from __future__ import annotations
@@ -143,28 +143,34 @@ def _spills(ptx: str) -> int:
 
 
 def faults(text: str) -> list[str]:
-    """The rules that a kernel's text in Triton's own intermediate language breaks, one line each."""
+    """The rules that a kernel's text in Triton's own intermediate language breaks, one line each.
+
+    A 32-bit number made from a program's index or a loop's counter may be added to (it stays below the number of
+    tokens, or the width), but not multiplied: but for the index itself, times a tile's size or a ``span``.
+    """
     found = []
-    # The text names results; where a 32-bit product comes from decides whether it may be one.
-    plain = {*re.findall(r"(%\w+) = tt\.get_program_id", text), *re.findall(r"(%\w+): i32", text)}
-    constants = set(re.findall(r"(%\w+) = arith\.constant", text))
+    indices = set(re.findall(r"(%\w+) = tt\.get_program_id", text))
+    grows = indices | set(re.findall(r"scf\.for (%\w+) =", text))
     for line in text.splitlines():
         code = line.split(" loc(")[0].strip()
+        result, _, operation = code.partition(" = ")
+        operands = re.findall(r"%\w+", operation.split(" : ")[0])
+        touched = any(name in grows for name in operands)
+        if touched and operation.startswith(("arith.", "tt.splat", "tt.expand_dims", "tt.broadcast", "tt.reshape")):
+            grows.add(result.split(":")[0])
+        narrow = bool(re.search(r"i32>?$", operation))
+        if touched and operation.startswith(("arith.muli", "arith.shli")) and narrow:
+            steps = [name for name in operands if name not in indices]
+            scalar = not operation.endswith(">")
+            if not (scalar and len(steps) == 1 and steps[0].startswith(("%c", "%span"))):
+                found.append(f"a product in 32 bits: {code}")
+        if touched and operation.startswith("arith.trunci"):
+            found.append(f"an offset cut to 32 bits: {code}")
         if "tt.atomic" in code:
             found.append(f"an atomic: {code}")
-        offset = re.search(r"tt\.addptr %[\w#]+, (%[\w#]+) : .*, (?:tensor<[\dx]*)?(i\d+)>?$", code)
-        if offset and offset[2] != "i64" and offset[1] not in constants:
-            found.append(f"an offset of {offset[2]}: {code}")
-        if product := re.search(r"= arith\.muli (%[\w#]+), (%[\w#]+) : (.*)", code):
-            narrow = product[3].endswith("i32") or product[3].endswith("i32>")
-            scalar = not product[3].startswith("tensor")
-            if narrow and not (scalar and (product[1] in plain or product[2] in plain)):
-                found.append(f"a product in 32 bits: {code}")
-        if load := re.search(r"= tt\.load (.*?)(?: \{.*\})? : ", code):
-            operands = load[1].split(" evictionPolicy")[0].split(" cacheModifier")[0].count("%")
-            if operands == 2:
-                found.append(f"a masked load without other: {code}")
-        if "tt.dot " in code:
+        if operation.startswith("tt.load") and len(operands) == 2:
+            found.append(f"a masked load without other: {code}")
+        if operation.startswith("tt.dot"):
             sizes = [int(v) for shape in re.findall(r"tensor<([\dx]+)x[a-z]", code) for v in shape.split("x")]
             if min(sizes) < 16:
                 found.append(f"a dot with a dimension of {min(sizes)}: {code}")

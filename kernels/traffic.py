@@ -163,7 +163,7 @@ Pass = Callable[[int], tuple[Callable[[], Any], Callable[[Any], Any]]]
 
 
 def slopes(
-    name: str, prepare: Pass, *, sizes: tuple[int, int] = (32, 64), weights: Collection[str] = WEIGHTS
+    name: str, prepare: Pass, *, sizes: tuple[int, int] = (16, 32), weights: Collection[str] = WEIGHTS
 ) -> list[Slope]:
     """Both passes of ``prepare(tokens) -> (forward, backward of its result)``, as slopes between two sizes."""
     found: dict[str, list[list[LaunchBytes]]] = {"forward": [], "backward": []}

@@ -84,7 +84,7 @@ def tail_picture() -> Picture:
         _svg(parts, HEIGHT),
         "The difference of Q to the fourth and phi of phi of Q, on a logarithmic axis: 0.908 at Q = 10, 6.6e-4 at "
         "20, 2.2e-11 at 40, along the line 2 Q^4 exp(-Q)",
-        "Q⁴ − φ(φ(Q)) with φ(t) = t² σ(t) (line), and 2 Q⁴ exp(−Q) (dashed): the positive tail is a pure fourth "
+        "Q⁴ − φ(φ(Q)) with φ(t) = t² σ(t) (line), and 2 Q⁴ exp(−Q) (dashed): the positive tail is a pure fourth "
         "power up to an exponentially small rest, which is why its lower coefficients can be read.",
     )
 

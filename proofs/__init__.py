@@ -14,14 +14,16 @@ if TYPE_CHECKING:
     from streamgauge.proofs.certificate import rank_certificate as rank_certificate
     from streamgauge.proofs.checking import check as check
     from streamgauge.proofs.model import model_certificate as model_certificate
+    from streamgauge.proofs.nullstellensatz import nullstellensatz_certificate as nullstellensatz_certificate
 
 _HOME = {
     "Certificate": "certificate",
     "check": "checking",
     "model_certificate": "model",
+    "nullstellensatz_certificate": "nullstellensatz",
     "rank_certificate": "certificate",
 }
-__all__ = ["Certificate", "check", "model_certificate", "rank_certificate"]
+__all__ = ["Certificate", "check", "model_certificate", "nullstellensatz_certificate", "rank_certificate"]
 
 
 def __getattr__(name: str) -> Any:

@@ -82,6 +82,7 @@ def wanted(x: Array) -> Array:
     return np.asarray(x[:, 0] + x[:, 1] + phi(phi(x[:, 0] - x[:, 1])))
 
 
+@np.errstate(all="ignore")  # a trial step may overflow; it is then not taken
 def search(
     kind: str,
     width: int,
@@ -190,9 +191,8 @@ def _fit(theta: Array, kind: str, width: int, x: Array, y: Array, penalty: float
 
 
 def _residual(theta: Array, kind: str, width: int, x: Array, y: Array) -> tuple[Array, Array]:
-    with np.errstate(all="ignore"):
-        out, jacobian = outputs(theta, kind, width, x)
-        return out - y, jacobian
+    out, jacobian = outputs(theta, kind, width, x)
+    return out - y, jacobian
 
 
 def outputs(theta: Array, kind: str, width: int, x: Array) -> tuple[Array, Array]:

@@ -11,7 +11,18 @@ import flint
 
 from streamgauge.proofs.certificate import Certificate
 from streamgauge.proofs.counterexample import algebra, boxed, matching, search, tails
-from streamgauge.proofs.counterexample.activations import GELU, IDENTITY, KINDS, PHI, RELU, SWISH, ball, covered
+from streamgauge.proofs.counterexample.activations import (
+    GELU,
+    IDENTITY,
+    KINDS,
+    PHI,
+    RELU,
+    SWISH,
+    Branch,
+    Unit,
+    ball,
+    covered,
+)
 from streamgauge.proofs.counterexample.controls import CONTROLS, is_shifted, resetting
 from streamgauge.proofs.counterexample.family import FamilyError, family_errors
 from streamgauge.proofs.counterexample.networks import (
@@ -142,7 +153,8 @@ def _proof() -> list[Line]:
     primes = [algebra.basis_is_one(seed.polynomials, seed.variables, p) for p in (3, 5, 7, 101)]
     in_two = algebra.vanish_at(seed.polynomials, seed.in_two, 2)
     return [
-        Line(part, "gamma kappa c = 0: the network is O(Q^2)", matching.growth_case(_GROWTH)),
+        *(Line(part, f"{name}: the network is O(Q^2)", matching.growth_case(net)) for name, net in _GROWTH.items()),
+        *(Line(part, f"{name}: not Q^4", matching.tail_case(net)) for name, net in _SIGNS.items()),
         Line(part, "gamma kappa c != 0: all but Q^4, Q^3, Q^2 is o(Q^2)", matching.symbolic_remainder()),
         *(Line(part, f"no common zero: {s.name}", algebra.has_no_zero(s)) for s in systems()),
         Line(part, "each of the six polynomials is needed", algebra.every_polynomial_is_needed(seed)),
@@ -151,7 +163,19 @@ def _proof() -> list[Line]:
     ]
 
 
-_GROWTH = matching.TwoSite((1, -1), (1, 1), PHI, (1, -1), (1, 2), PHI)
+_LEFT, _BOTH = Branch((Unit(v=-1, w=-1),)), Branch((Unit(), Unit(m=3, v=-1)))
+_GROWTH = {
+    "gamma = 0": matching.TwoSite((1, -1), (1, 1), PHI, (1, -1), (1, 2), PHI),
+    "c = 0": matching.TwoSite((1, 1), (1, 0), PHI, (1, -2), (1, 2), PHI),
+    "kappa = 0": matching.TwoSite((-1, 1), (1, 0), PHI, (1, 2), (1, 2), PHI),
+}
+_SIGNS = {
+    f"c {'> 0' if c > 0 else '< 0'}, gamma kappa {'> 0' if g > 0 else '< 0'}": matching.TwoSite(
+        (c, -c), (g, 0), PHI if c > 0 else _LEFT, (1, 2), (1, 2), _BOTH
+    )
+    for c in (1, -1)
+    for g in (1, -1)
+}
 
 
 def _edges(kinds: tuple[KindRow, ...]) -> list[Line]:

@@ -168,7 +168,7 @@ CE05 = Claim(
     document="ours",
     section="counterexample",
     statement=r"With tails $\kappa_\pm z^2 + const + o(1)$ and $\gamma\kappa c \neq 0$ the network is, for every "
-    r"$S = x_1 + x_2$, $\beta\lambda\gamma^2k^2Q^4 + 2\beta\lambda\gamma k(2\gamma pS + d)Q^3 + c_2(S)Q^2 + o(Q^2)$, where "
+    r"$S$, $\beta\lambda\gamma^2k^2Q^4 + 2\beta\lambda\gamma k(2\gamma pS + d)Q^3 + c_2(S)Q^2 + o(Q^2)$, where "
     r"$k = \kappa c^2$, $p = \kappa cc'$ and the part of $c_2$ linear in $S$ is $2\beta\lambda\gamma(kf + 2pd)$.",
     kind="theorem",
     method="symbolic",

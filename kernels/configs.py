@@ -71,7 +71,7 @@ def project_tile(n: int, d: int, m: int, *, interpreted: bool) -> Tile:
     if _small(interpreted):
         return Tile(16, max(64 // padded(n), 16))
     tokens = max(16, min(64, 4096 // rows_padded(m)))
-    return Tile(tokens, max(1, min(padded(n * d), 64) // padded(n)), stages=4)
+    return Tile(tokens, max(16, min(padded(n * d), 64)) // padded(n), warps=8, stages=4)
 
 
 def project_splits(n: int, d: int) -> int:
@@ -79,12 +79,16 @@ def project_splits(n: int, d: int) -> int:
     return max(1, min(16, n * d // 8192))
 
 
-def slice_tile(n: int, d: int, m: int, *, interpreted: bool) -> Tile:
-    """The gradient of the state: a slice of ``width`` of every stream, ``tokens`` at a step."""
+def slice_tile(n: int, d: int, m: int, *, brief: bool, mixed: bool, interpreted: bool) -> Tile:
+    """The gradient of the state: a slice of ``width`` of every stream, ``tokens`` at a step.
+
+    ``brief``: a bfloat16 state without a metric, whose products take half the registers; ``mixed``: a full mixer,
+    which leaves none for loads ahead.  Register use on sm_90 decides all three.
+    """
     if _small(interpreted):
         return Tile(16, 64)
-    width = max(4, min(padded(d), 16384 // (rows_padded(m) * padded(n)), 128))
-    return Tile(16, width, warps=8)
+    width = (16384 if brief else 8192) // (rows_padded(m) * padded(n))
+    return Tile(16, max(4, min(padded(d), width)), warps=8, stages=1 if mixed or not brief else 2)
 
 
 def shares(tokens: int, slices: int, tile: Tile, *, interpreted: bool) -> int:

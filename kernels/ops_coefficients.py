@@ -244,7 +244,9 @@ def streams_backward(
     tokens, n, d = x.shape
     need_dx, need_dweight, need_dmetric = need
     m = 1 if weight is None else weight.shape[0]
-    tile = configs.slice_tile(n, d, m, interpreted=INTERPRETED)
+    brief = x.dtype == torch.bfloat16 and metric is None
+    mixed = grad is not None and mode == "full"
+    tile = configs.slice_tile(n, d, m, brief=brief, mixed=mixed, interpreted=INTERPRETED)
     slices = triton.cdiv(d, tile.width)
     parts = configs.shares(tokens, slices, tile, interpreted=INTERPRETED)
     span = triton.cdiv(triton.cdiv(tokens, tile.tokens), parts) * tile.tokens

@@ -13,7 +13,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from streamgauge.kernels.triton_common import load_wide, wide_dot
+from streamgauge.kernels.triton_common import load_wide, times_brief, wide_dot
 from streamgauge.kernels.triton_sinkhorn import sweeps, sweeps_backward
 
 # ||X||^2 of states from 1e-30 to the end of float32: two sums, of X scaled by 2^40 and by 2^-66.
@@ -60,14 +60,17 @@ def project_kernel(
         c = start + tl.arange(0, BD).to(tl.int64)
         fits = (s < n)[:, None] & (c < d)[None, :]
         inner = (s * d)[:, None] + c[None, :]
-        state = load_wide(
-            x + (t * (n * d))[:, None, None] + inner[None, :, :], live[:, None, None] & fits[None, :, :]
-        )
+        inside = live[:, None, None] & fits[None, :, :]
+        given = tl.load(x + (t * (n * d))[:, None, None] + inner[None, :, :], mask=inside, other=0.0)
+        state = given.to(tl.float32)
         rows = load_wide(
             weight + (row * (n * d))[:, None, None] + inner[None, :, :], (row < m)[:, None, None] & fits[None, :, :]
         )
-        flat = tl.reshape(rows, [MP, NP * BD])
-        out = wide_dot(tl.reshape(state, [BT, NP * BD]), tl.trans(flat), out, EXACT, False)
+        columns = tl.trans(tl.reshape(rows, [MP, NP * BD]))
+        if x.dtype.element_ty == tl.bfloat16:
+            out = times_brief(tl.reshape(given, [BT, NP * BD]), columns, out)
+        else:
+            out = wide_dot(tl.reshape(state, [BT, NP * BD]), columns, out, EXACT, False)
         measured = state
         if METRIC:
             measured = tl.sum(triangle[:, :, :, None] * state[:, None, :, :], 2)
@@ -76,8 +79,7 @@ def project_kernel(
         low += tl.sum(tl.sum(up * up, 2), 1)
         high += tl.sum(tl.sum(down * down, 2), 1)
     places = split * tokens + t
-    inside = live[:, None] & (row < m)[None, :]
-    tl.store(projections + (places * m)[:, None] + row[None, :], out, mask=inside)
+    tl.store(projections + (places * m)[:, None] + row[None, :], out, mask=live[:, None] & (row < m)[None, :])
     tl.store(squares + places * 2, low, mask=live)
     tl.store(squares + places * 2 + 1, high, mask=live)
 

@@ -117,6 +117,41 @@ def halves(v):
 
 
 @triton.jit
+def near_dot(a, b, total):
+    """total + a b with 16 bits of each factor kept, as two bfloat16 numbers: enough for a sum stored in 16 bits.
+
+    Half the registers of :func:`wide_dot`.  The interpreter, whose bfloat16 products are not numbers, keeps all bits.
+    """
+    if EMULATE_ROUNDING:
+        total = tl.dot(a, b, total)
+    else:
+        lead_a = a.to(tl.bfloat16)
+        lead_b = b.to(tl.bfloat16)
+        rest_a = (a - lead_a.to(tl.float32)).to(tl.bfloat16)
+        rest_b = (b - lead_b.to(tl.float32)).to(tl.bfloat16)
+        total = tl.dot(lead_a, rest_b, total)
+        total = tl.dot(rest_a, lead_b, total)
+        total = tl.dot(lead_a, lead_b, total)
+    return total
+
+
+@triton.jit
+def times_brief(a, b, total):
+    """total + a b in float32 accuracy for a in bfloat16: b is split into three bfloat16 numbers."""
+    if EMULATE_ROUNDING:
+        total = tl.dot(a.to(tl.float32), b, total)
+    else:
+        lead = b.to(tl.bfloat16)
+        rest = b - lead.to(tl.float32)
+        middle = rest.to(tl.bfloat16)
+        last = (rest - middle.to(tl.float32)).to(tl.bfloat16)
+        total = tl.dot(a, last, total)
+        total = tl.dot(a, middle, total)
+        total = tl.dot(a, lead, total)
+    return total
+
+
+@triton.jit
 def wide_dot(a, b, total, EXACT_A: tl.constexpr, EXACT_B: tl.constexpr):
     """total + a b in float32 accuracy on tensor cores; EXACT: a factor has at most 11 significant bits already."""
     if EMULATE_ROUNDING:

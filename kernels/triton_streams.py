@@ -13,7 +13,15 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from streamgauge.kernels.triton_common import apply_carry, load_carry, load_wide, rounded, wide_dot
+from streamgauge.kernels.triton_common import (
+    apply_carry,
+    load_carry,
+    load_wide,
+    near_dot,
+    rounded,
+    times_brief,
+    wide_dot,
+)
 
 
 @triton.jit
@@ -22,7 +30,12 @@ def coefficient_part(state, dh, along, size, rows, triangle, METRIC: tl.constexp
     BT: tl.constexpr = state.shape[0]
     NP: tl.constexpr = state.shape[1]
     BD: tl.constexpr = state.shape[2]
-    through = wide_dot(dh, rows, tl.zeros([BT, NP * BD], tl.float32), False, False)
+    through = tl.zeros([NP * BD, BT], tl.float32)
+    if EXACT:
+        through = near_dot(tl.trans(rows), tl.trans(dh), through)
+    else:
+        through = wide_dot(tl.trans(rows), tl.trans(dh), through, False, False)
+    through = tl.trans(through)
     scaled = state / size
     measured = scaled
     pulled = scaled
@@ -71,9 +84,10 @@ def streams_backward_kernel(
 ):
     """MODE "none": no residual gradient.  Shapes: dweight (shares, m, n d), dmetric (shares, slices, n, n)."""
     share = tl.program_id(1).to(tl.int64)
-    s = tl.arange(0, NP).to(tl.int64)
-    row = tl.arange(0, MP).to(tl.int64)
-    c = tl.program_id(0).to(tl.int64) * BD + tl.arange(0, BD)
+    # Inside one token, and inside W, 32 bits reach far enough; tokens are counted in 64.
+    s = tl.arange(0, NP)
+    row = tl.arange(0, MP)
+    c = tl.program_id(0) * BD + tl.arange(0, BD)
     fits = (s < n)[:, None] & (c < d)[None, :]
     inner = (s * d)[:, None] + c[None, :]
     pair = (s[:, None] < n) & (s[None, :] < n)
@@ -86,7 +100,8 @@ def streams_backward_kernel(
         rows = tl.reshape(load_wide(weight + slab, slab_fits), [MP, NP * BD])
     if METRIC:
         triangle = load_wide(metric + corner, pair)[None, :, :]
-    sum_weight = tl.zeros([MP, NP * BD], tl.float32)
+    # Columns of W first: long enough for the matrix units, which then take both factors from shared memory.
+    sum_weight = tl.zeros([NP * BD, MP], tl.float32)
     sum_metric = tl.zeros([NP, NP], tl.float32)
 
     begin = tl.program_id(1) * span
@@ -96,31 +111,43 @@ def streams_backward_kernel(
         places = (t * (n * d))[:, None, None] + inner[None, :, :]
         inside = live[:, None, None] & fits[None, :, :]
         back = tl.zeros([BT, NP, BD], tl.float32)
-        if MODE != "none" and NEED_DX:
-            factors = load_carry(carry, t, s, live, n, carry_step, eps, cap, MODE)
-            back += apply_carry(factors, load_wide(grad + places, inside), MODE, True)
+        if COEFFICIENTS:
+            given = tl.load(x + places, mask=inside, other=0.0)
+            state = given.to(tl.float32)
+            errors = load_wide(dh + (t * m)[:, None] + row[None, :], live[:, None] & (row < m)[None, :])
+            size = tl.load(rms + t, mask=live, other=1.0)[:, None, None]
+            pull = load_wide(along + t, live)[:, None, None]
+            if NEED_DWEIGHT:
+                if x.dtype.element_ty == tl.bfloat16:
+                    sum_weight = times_brief(tl.trans(tl.reshape(given, [BT, NP * BD])), errors, sum_weight)
+                else:
+                    sum_weight = wide_dot(
+                        tl.trans(tl.reshape(state, [BT, NP * BD])), errors, sum_weight, EXACT, False
+                    )
+            back, scaled, measured = coefficient_part(state, errors, pull, size, rows, triangle, METRIC, EXACT)
+            if NEED_DMETRIC:
+                outer = tl.sum(measured[:, :, None, :] * scaled[:, None, :, :], 3)
+                sum_metric -= tl.sum(outer * pull, 0)
         if READ and NEED_DX:
             reads = load_wide(p + (t * p_step)[:, None] + s[None, :], live[:, None] & (s < n)[None, :])
             up = load_wide(du + (t * d)[:, None] + c[None, :], live[:, None] & (c < d)[None, :])
             back += reads[:, :, None] * up[:, None, :]
-        if COEFFICIENTS:
-            state = load_wide(x + places, inside)
-            errors = load_wide(dh + (t * m)[:, None] + row[None, :], live[:, None] & (row < m)[None, :])
-            size = tl.load(rms + t, mask=live, other=1.0)[:, None, None]
-            pull = load_wide(along + t, live)[:, None, None]
-            part, scaled, measured = coefficient_part(state, errors, pull, size, rows, triangle, METRIC, EXACT)
-            back += part
-            if NEED_DWEIGHT:
-                flat = tl.reshape(state, [BT, NP * BD])
-                sum_weight = wide_dot(tl.trans(errors), flat, sum_weight, False, EXACT)
-            if NEED_DMETRIC:
-                outer = tl.sum(measured[:, :, None, :] * scaled[:, None, :, :], 3)
-                sum_metric -= tl.sum(outer * pull, 0)
+        if MODE == "full" and NEED_DX:
+            # One row of dX' at a time: all at once do not fit the registers beside dW.
+            for i in tl.static_range(n):
+                a = load_wide(
+                    carry + (t * carry_step)[:, None] + (i * n + s)[None, :], live[:, None] & (s < n)[None, :]
+                )
+                g = load_wide(grad + ((t * n + i) * d)[:, None] + c[None, :], live[:, None] & (c < d)[None, :])
+                back += a[:, :, None] * g[:, None, :]
+        elif MODE != "none" and NEED_DX:
+            factors = load_carry(carry, t, s, live, n, carry_step, eps, cap, MODE)
+            back += apply_carry(factors, load_wide(grad + places, inside), MODE, True)
         if NEED_DX:
             tl.store(dx + places, rounded(back, dx.dtype.element_ty), mask=inside)
 
     if NEED_DWEIGHT:
-        tl.store(dweight + share * m * (n * d) + slab, tl.reshape(sum_weight, [MP, NP, BD]), mask=slab_fits)
+        tl.store(dweight + share * m * (n * d) + slab, tl.reshape(tl.trans(sum_weight), [MP, NP, BD]), mask=slab_fits)
     if NEED_DMETRIC:
         part_of = (share * tl.num_programs(0) + tl.program_id(0)) * (n * n)
         tl.store(dmetric + part_of + corner, sum_metric, mask=pair)

@@ -45,7 +45,10 @@ def device() -> str:
 
 
 def operations() -> Any:
-    """``read``, ``write`` and ``coefficients`` of the backend in use, with the reference's arguments."""
+    """``read``, ``write`` and ``coefficients`` of the backend in use, with the reference's arguments.
+
+    The kernels also have ``site``, a whole site in fewer passes; the reference is its parts.
+    """
     return reference if current() == "reference" else _kernels()
 
 
@@ -67,9 +70,10 @@ def using(name: str) -> Iterator[None]:
 @cache
 def _kernels() -> SimpleNamespace:
     from streamgauge.kernels import dispatch
+    from streamgauge.kernels.site import site
 
     made = {name: partial(getattr(dispatch, name), backend="triton") for name in ("read", "write", "coefficients")}
-    return SimpleNamespace(**made)
+    return SimpleNamespace(**made, site=partial(site, backend="triton"))
 
 
 def _interpreted() -> bool:

@@ -18,7 +18,9 @@ import torch
 from torch import Tensor, nn
 
 from streamgauge.kernels import reference
+from streamgauge.kernels.activation import Activation
 from streamgauge.kernels.backends import operations
+from streamgauge.kernels.site import Controller as ControllerTensors
 from streamgauge.simulate.config import ModelConfig, NormGateConfig
 from streamgauge.theory.errors import InputError
 from streamgauge.theory.sinkhorn import recipe_named
@@ -155,8 +157,6 @@ class Site(nn.Module):
         return torch.diag(gates)
 
     def forward(self, x: Tensor) -> Tensor:
-        p, r = self.reads_writes(x)
-        y = self.branch(operations().read(x, p))
         carry: dict[str, Any] = {"mode": "identity"}
         if self.rule in ("hc", "mhc", "mean-gated"):
             carry = {"mode": "full", "mixer": self.carry()}
@@ -164,8 +164,27 @@ class Site(nn.Module):
             carry = {"mode": "norm", "gates": self.gates, "eps": self.norm_gate.eps, "cap": self.norm_gate.cap}
         elif self.rule == "gated":
             carry = {"mode": "diag", "gates": self.gates}
-        out: Tensor = operations().write(x, y, r, **carry)
+        whole = getattr(operations(), "site", None)
+        if whole is not None:  # one pass for the gradient of x; the reference is made of its parts
+            out: Tensor = whole(x, self.branch, **self._coefficients(x), **carry)
+            return out
+        p, r = self.reads_writes(x)
+        out = operations().write(x, self.branch(operations().read(x, p)), r, **carry)
         return out
+
+    def _coefficients(self, x: Tensor) -> dict[str, Any]:
+        """What makes reads and writes, for a whole site: the controller, or p and r themselves if static."""
+        if self.coef is None or not self.coef.dynamic:
+            p, r = self.reads_writes(x)
+            return {"p": p, "r": r}
+        activation = Activation(read_eps=self.hc_eps, write_mult=self.post_mult)
+        scale = self.coef.scale.repeat_interleave(self.n)
+        gauge = self.gauge
+        named = {f"gauge_{k}": getattr(gauge, k) for k in ("read", "write")} if gauge is not None else {}
+        metric = getattr(gauge, "metric", None)
+        coef = self.coef
+        made = ControllerTensors(coef.weight, scale, coef.base, activation, coef.rms_eps, metric, **named)
+        return {"controller": made}
 
 
 class Head(nn.Module):

@@ -24,6 +24,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from torch import Tensor
 
+from streamgauge.kernels.backends import current, using
 from streamgauge.simulate import checkpoint
 from streamgauge.simulate.data import as_tokens, random_batch
 from streamgauge.simulate.model import ByteLM
@@ -87,13 +88,15 @@ def train(
     metadata: Mapping[str, Any] | None = None,
     resume: bool = False,
     stop_after: int | None = None,
+    backend: str | None = None,
     console: Console | None = None,
 ) -> Run:
     """Train ``model`` in place on ``text``; with a ``console``, show a progress bar there.
 
     ``resume`` continues from ``folder/state.pt`` and gives bit for bit the weights of an uninterrupted run (same
     machine, same thread count); without it a folder that has a state is refused.  ``stop_after`` ends the call after
-    that many steps, as an interrupt would.  Ctrl-C saves and returns.
+    that many steps, as an interrupt would.  Ctrl-C saves and returns.  ``backend``: what the streams' operations run
+    on (:mod:`streamgauge.kernels.backends`), by default the one in use; the model is where the caller put it.
     """
     folder = Path(folder)
     tokens = as_tokens(text)
@@ -111,7 +114,8 @@ def train(
     folder.mkdir(parents=True, exist_ok=True)
     last = plan.steps if stop_after is None else min(plan.steps, len(losses) + stop_after)
     model.train()
-    with _interrupts() as interrupted, _bar(console, plan.steps, len(losses)) as advance:
+    on = using(backend or current())
+    with on, _interrupts() as interrupted, _bar(console, plan.steps, len(losses)) as advance:
         while len(losses) < last and not interrupted():
             losses.append(_step(model, optimizer, plan, len(losses), tokens, generator))
             advance(losses[-1])
@@ -153,7 +157,10 @@ def _step(
 ) -> float:
     for group in optimizer.param_groups:
         group["lr"] = group["peak"] * plan.rate(step)
-    inputs, targets = random_batch(tokens, model.config.context, plan.batch, generator)
+    device = next(model.parameters()).device
+    inputs, targets = (
+        batch.to(device) for batch in random_batch(tokens, model.config.context, plan.batch, generator)
+    )
     loss = model.loss(inputs, targets)
     optimizer.zero_grad(set_to_none=True)
     torch.autograd.backward(loss)

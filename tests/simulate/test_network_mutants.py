@@ -75,7 +75,9 @@ def test_network_mutants_fail(name: str) -> None:
 @pytest.mark.parametrize("name", REFERENCE)
 def test_reference_mutants_fail(name: str) -> None:
     operations = mutated(reference, *REFERENCE[name])
-    lines = "from streamgauge.kernels import reference\nfrom streamgauge.kernels.backends import operations"
-    here = f"import {operations.__name__} as reference\noperations = lambda: reference"
+    activation = "from streamgauge.kernels.activation import Activation"
+    backends = "from streamgauge.kernels.backends import operations"
+    lines = f"from streamgauge.kernels import reference\n{activation}\n{backends}"
+    here = f"import {operations.__name__} as reference\n{activation}\noperations = lambda: reference"
     network = mutated(network_module, lines, here)
     assert not survives(battery, with_network(network))

@@ -169,13 +169,10 @@ class NormalForm:
         """
         out = np.empty(len(self))
         for l, a in enumerate(self.chain.mixers):
-            left, right = _times(a, self.gauge[l]), _times(self.gauge[l + 1], self.diagonal(l))
             if self.chain.exact:
-                out[l] = float(left != right)
+                out[l] = float(_times(a, self.gauge[l]) != _times(self.gauge[l + 1], self.diagonal(l)))
             else:
-                sizes = np.abs(a).sum(axis=1).max(initial=0.0) * np.abs(self.gauge[l]).max(axis=0, initial=0.0)
-                misses = np.abs(left - right).max(axis=0, initial=0.0)
-                out[l] = (misses / np.where(sizes > 0, sizes, 1.0)).max(initial=0.0)
+                out[l] = _residual(a, self.gauge[l], self.gauge[l + 1], self.diagonal(l))
         return out
 
     def check(self, tolerance: float = 1e-12) -> Verdict:
@@ -204,6 +201,21 @@ class NormalForm:
         worst = float(residuals.max(initial=0.0))
         how = "exactly" if self.chain.exact else f"within {worst:.3g}"
         return Verdict(True, f"A P = P' D at all {len(self)} sites, {how}", {"residual": worst})
+
+
+def _residual(a: exact.Floats, before: exact.Floats, after: exact.Floats, diagonal: exact.Floats) -> float:
+    """One site, in powers of two near the size of the map and of every column: no size leaves float64."""
+    unit, one, other = _exponents(a, None), _exponents(before, 0), _exponents(after, 0)
+    a, p = np.ldexp(a, -unit), np.ldexp(before, -one)
+    with np.errstate(over="ignore", invalid="ignore"):  # inf and nan are refused
+        carried = np.ldexp(after, -other) @ np.ldexp(diagonal, other[:, None] - one - unit)
+        misses = np.abs(a @ p - carried).max(axis=0, initial=0.0)
+    sizes = np.abs(a).sum(axis=1).max(initial=0.0) * np.abs(p).max(axis=0, initial=0.0)
+    return float((misses / np.where(sizes > 0, sizes, 1.0)).max(initial=0.0))
+
+
+def _exponents(matrix: exact.Floats, axis: int | None) -> np.ndarray:
+    return np.asarray(np.frexp(np.abs(matrix).max(axis=axis, initial=0.0))[1])
 
 
 def _times(a: Matrix, b: Matrix) -> Matrix:

@@ -109,3 +109,28 @@ def test_names_of_the_room(name):
 def test_unknown_name_of_the_room():
     with pytest.raises(AttributeError, match=r"^module 'streamgauge\.theory' has no attribute 'nothing'$"):
         _ = room.nothing
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(
+    ("mixer", "before", "after", "gate"),
+    [
+        (1e308, 1e-5, 1.0, 2e303),
+        (0.9, 1.7e308, 1.7e308, 1.8),
+        (1e308, 1e308, 1.6e308, 1.25e308),
+        (5e-324, 1.0, 1.0, 1e-323),
+        (1e-300, 1e-300, 1e-300, 2e-300),
+    ],
+    ids=["row sums overflow", "sizes overflow", "both", "subnormal", "underflow"],
+)
+def test_check_at_the_ends_of_float64(mixer, before, after, gate):
+    """A size that overflows to inf would make every residual 0, and one that underflows every residual large."""
+    chain, frame = Chain([np.full((2, 2), mixer)]), np.array([[1.0, 1.0], [1.0, -1.0]])
+    gates = np.array([gate, 0.0])
+    form = dataclasses.replace(
+        normal_form(Chain([np.full((2, 2), 0.5)]), "graded"),
+        chain=chain, gauge=(before * frame, after * frame), gates=(gates,),
+    )  # fmt: skip
+    assert form.check()
+    for wrong in ({"gates": (gates[::-1],)}, {"gates": (gates / 2,)}, {"gauge": (before * np.eye(2), after * frame)}):
+        assert dataclasses.replace(form, **wrong).check().reason.startswith("site 0: A P - P' D has residual")

@@ -232,15 +232,41 @@ def floor(situation: Situation, direction: str, n: int, d: int, size: int) -> fl
     return state * d * size
 
 
-def rows(n: int = 4, d: int = 1024, names: Sequence[str] | None = None) -> list[Slope]:
-    """Both passes of every situation (or those named), bfloat16 state, in this process, which must interpret."""
+def of_liger(n: int, d: int, dtype: torch.dtype) -> list[Slope]:
+    """liger-kernel's coefficients and whole site, by the same counter.
+
+    Not for bfloat16, which the interpreter multiplies wrongly: float16 moves the same bytes.
+    """
+    from streamgauge.kernels import peers
+
+    found = []
+    for name, call in peers.liger_calls().items():
+
+        def prepare(tokens: int, call: Any = call) -> tuple[Callable[[], Any], Callable[[Any], Any]]:
+            tensors = peers.liger_tensors(n, d, tokens, dtype, "cpu")
+            ones = [torch.ones_like(out) for out in call(tensors)]
+            return lambda: call(tensors), lambda outputs: gradients(outputs, tensors, ones)
+
+        found += slopes(f"liger {name}", prepare, weights=peers.LIGER_WEIGHTS)
+    return found
+
+
+def rows(
+    n: int = 4, d: int = 1024, names: Sequence[str] | None = None, dtype: str = "bfloat16", liger: bool = False
+) -> list[Slope]:
+    """Both passes of every situation (or those named), or of liger, in this process, which must interpret."""
+    if liger:
+        return of_liger(n, d, torch.float16 if dtype == "bfloat16" else getattr(torch, dtype))
     wanted = [s for s in SITUATIONS if names is None or s.name in names]
-    return [slope for situation in wanted for slope in of_situation(situation, n, d, torch.bfloat16)]
+    return [slope for situation in wanted for slope in of_situation(situation, n, d, getattr(torch, dtype))]
 
 
-def table(n: int = 4, d: int = 1024, names: Sequence[str] | None = None) -> list[Slope]:
+def table(
+    n: int = 4, d: int = 1024, names: Sequence[str] | None = None, dtype: str = "bfloat16", liger: bool = False
+) -> list[Slope]:
     """:func:`rows` in a fresh process that interprets."""
-    answer = ask("streamgauge.kernels.traffic", {"n": n, "d": d, "names": names}, interpret=True)
+    asked = {"n": n, "d": d, "names": names, "dtype": dtype, "liger": liger}
+    answer = ask("streamgauge.kernels.traffic", asked, interpret=True)
     return [Slope(**{**row, "launches": tuple(map(tuple, row["launches"]))}) for row in answer]
 
 

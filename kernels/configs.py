@@ -16,12 +16,13 @@ _forced: list[bool] = []
 
 @dataclass(frozen=True)
 class Tile:
-    """One program's share: ``tokens`` x ``width`` of every stream, on ``warps`` warps with ``stages`` loads ahead."""
+    """One program's share: ``tokens`` x ``width`` of every stream, on ``warps`` warps, ``stages`` loads ahead."""
 
     tokens: int
     width: int
     warps: int = 4
     stages: int = 2
+    parts: int = 1
 
 
 def padded(n: int) -> int:
@@ -79,16 +80,19 @@ def project_splits(n: int, d: int) -> int:
     return max(1, min(16, n * d // 8192))
 
 
-def slice_tile(n: int, d: int, m: int, *, brief: bool, mixed: bool, interpreted: bool) -> Tile:
-    """The gradient of the state: a slice of ``width`` of every stream, ``tokens`` at a step.
+def slice_tile(n: int, d: int, m: int, *, size: int, metric: bool, interpreted: bool) -> Tile:
+    """The gradient of the state: a slice of ``parts`` pieces of ``width`` of every stream, ``tokens`` at a step.
 
-    ``brief``: a bfloat16 state without a metric, whose products take half the registers; ``mixed``: a full mixer,
-    which leaves none for loads ahead.  Register use on sm_90 decides all three.
+    ``size``: bytes of a state element.  The sums of a slice take rows x columns registers; 16-bit states leave most.
     """
+    rows = rows_padded(m)
+    columns = 128 if rows <= 128 else 64
+    width = max(columns // padded(n), 1)
     if _small(interpreted):
-        return Tile(16, 64)
-    width = (16384 if brief else 8192) // (rows_padded(m) * padded(n))
-    return Tile(16, max(4, min(padded(d), width)), warps=8, stages=1 if mixed or not brief else 2)
+        width, parts = 32, 2
+    else:
+        parts = (1 if metric else 5 if size == 2 else 2) * 4096 // (rows * columns)
+    return Tile(16, width, warps=8, stages=1, parts=max(1, min(parts, 8, -(-d // width))))
 
 
 def shares(tokens: int, slices: int, tile: Tile, *, interpreted: bool) -> int:

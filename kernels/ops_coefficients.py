@@ -244,10 +244,8 @@ def streams_backward(
     tokens, n, d = x.shape
     need_dx, need_dweight, need_dmetric = need
     m = 1 if weight is None else weight.shape[0]
-    brief = x.dtype == torch.bfloat16 and metric is None
-    mixed = grad is not None and mode == "full"
-    tile = configs.slice_tile(n, d, m, brief=brief, mixed=mixed, interpreted=INTERPRETED)
-    slices = triton.cdiv(d, tile.width)
+    tile = configs.slice_tile(n, d, m, size=x.element_size(), metric=metric is not None, interpreted=INTERPRETED)
+    slices = triton.cdiv(d, tile.width * tile.parts)
     parts = configs.shares(tokens, slices, tile, interpreted=INTERPRETED)
     span = triton.cdiv(triton.cdiv(tokens, tile.tokens), parts) * tile.tokens
     parts = triton.cdiv(tokens, span) if span else 0
@@ -291,6 +289,7 @@ def streams_backward(
             EXACT=exact(x),
             BT=tile.tokens,
             BD=tile.width,
+            PARTS=tile.parts,
             num_warps=tile.warps,
             num_stages=tile.stages,
         )

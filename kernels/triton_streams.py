@@ -1,11 +1,12 @@
-# mypy: disable-error-code="no-untyped-def,untyped-decorator,import-untyped"
+# mypy: disable-error-code="assignment,var-annotated,no-untyped-def,untyped-decorator,import-untyped"
 """The gradient of the state, once: residual, read and coefficient parts added in registers, X read one time.
 
     dX = A^T dX' + p du + W^T dh / rms - T^T T X <dh, h> / (n d rms^2)
 
 A program owns a slice of the width and walks its share of the tokens, so the gradient of W accumulates in registers:
-dW = sum over tokens of (dh / rms) X^T, one part per share, added afterwards in order.  Traffic a token, in state
-elements: X, dX', du and dX, (3n + 1) d, plus the token's coefficients once per slice.
+dW = sum over tokens of (dh / rms) X^T, one sum per share, added afterwards in order.  Traffic a token, in state
+elements: X, dX', du and dX, (3n + 1) d, plus the token's coefficients once per slice.  A slice is PARTS pieces of
+width BD, one after the other: the sums of all pieces fit the registers, their states only one at a time.
 """
 
 from __future__ import annotations
@@ -81,73 +82,89 @@ def streams_backward_kernel(
     EXACT: tl.constexpr,
     BT: tl.constexpr,
     BD: tl.constexpr,
+    PARTS: tl.constexpr,
 ):
     """MODE "none": no residual gradient.  Shapes: dweight (shares, m, n d), dmetric (shares, slices, n, n)."""
     share = tl.program_id(1).to(tl.int64)
     # Inside one token, and inside W, 32 bits reach far enough; tokens are counted in 64.
     s = tl.arange(0, NP)
     row = tl.arange(0, MP)
-    c = tl.program_id(0) * BD + tl.arange(0, BD)
-    fits = (s < n)[:, None] & (c < d)[None, :]
-    inner = (s * d)[:, None] + c[None, :]
+    first = tl.program_id(0) * (PARTS * BD)
     pair = (s[:, None] < n) & (s[None, :] < n)
     corner = s[:, None] * n + s[None, :]
-    rows = tl.zeros([MP, NP * BD], tl.float32)
     triangle = tl.zeros([1, NP, NP], tl.float32)
-    slab = (row * (n * d))[:, None, None] + inner[None, :, :]
-    slab_fits = (row < m)[:, None, None] & fits[None, :, :]
-    if COEFFICIENTS:
-        rows = tl.reshape(load_wide(weight + slab, slab_fits), [MP, NP * BD])
     if METRIC:
         triangle = load_wide(metric + corner, pair)[None, :, :]
-    # Columns of W first: long enough for the matrix units, which then take both factors from shared memory.
-    sum_weight = tl.zeros([NP * BD, MP], tl.float32)
+    rows = ()
+    sums = ()
+    for k in tl.static_range(PARTS):
+        c = first + k * BD + tl.arange(0, BD)
+        fits = (s < n)[:, None] & (c < d)[None, :]
+        slab = (row * (n * d))[:, None, None] + ((s * d)[:, None] + c[None, :])[None, :, :]
+        slab_fits = (row < m)[:, None, None] & fits[None, :, :]
+        part = tl.zeros([MP, NP * BD], tl.float32)
+        if COEFFICIENTS:
+            part = tl.reshape(load_wide(weight + slab, slab_fits), [MP, NP * BD])
+        rows = rows + (part,)  # noqa: RUF005 (the compiler has no unpacking)
+        # Columns of W first: long enough for the matrix units, which then take both factors from shared memory.
+        sums = sums + (tl.zeros([NP * BD, MP], tl.float32),)  # noqa: RUF005
     sum_metric = tl.zeros([NP, NP], tl.float32)
 
     begin = tl.program_id(1) * span
     for start in range(begin, min(begin + span, tokens), BT):
         t = (start + tl.arange(0, BT)).to(tl.int64)
         live = t < tokens
-        places = (t * (n * d))[:, None, None] + inner[None, :, :]
-        inside = live[:, None, None] & fits[None, :, :]
-        back = tl.zeros([BT, NP, BD], tl.float32)
+        streams = live[:, None] & (s < n)[None, :]
         if COEFFICIENTS:
-            given = tl.load(x + places, mask=inside, other=0.0)
-            state = given.to(tl.float32)
             errors = load_wide(dh + (t * m)[:, None] + row[None, :], live[:, None] & (row < m)[None, :])
             size = tl.load(rms + t, mask=live, other=1.0)[:, None, None]
             pull = load_wide(along + t, live)[:, None, None]
-            if NEED_DWEIGHT:
-                if x.dtype.element_ty == tl.bfloat16:
-                    sum_weight = times_brief(tl.trans(tl.reshape(given, [BT, NP * BD])), errors, sum_weight)
-                else:
-                    sum_weight = wide_dot(
-                        tl.trans(tl.reshape(state, [BT, NP * BD])), errors, sum_weight, EXACT, False
-                    )
-            back, scaled, measured = coefficient_part(state, errors, pull, size, rows, triangle, METRIC, EXACT)
-            if NEED_DMETRIC:
-                outer = tl.sum(measured[:, :, None, :] * scaled[:, None, :, :], 3)
-                sum_metric -= tl.sum(outer * pull, 0)
         if READ and NEED_DX:
-            reads = load_wide(p + (t * p_step)[:, None] + s[None, :], live[:, None] & (s < n)[None, :])
-            up = load_wide(du + (t * d)[:, None] + c[None, :], live[:, None] & (c < d)[None, :])
-            back += reads[:, :, None] * up[:, None, :]
-        if MODE == "full" and NEED_DX:
-            # One row of dX' at a time: all at once do not fit the registers beside dW.
-            for i in tl.static_range(n):
-                a = load_wide(
-                    carry + (t * carry_step)[:, None] + (i * n + s)[None, :], live[:, None] & (s < n)[None, :]
-                )
-                g = load_wide(grad + ((t * n + i) * d)[:, None] + c[None, :], live[:, None] & (c < d)[None, :])
-                back += a[:, :, None] * g[:, None, :]
-        elif MODE != "none" and NEED_DX:
+            reads = load_wide(p + (t * p_step)[:, None] + s[None, :], streams)
+        if MODE != "none" and NEED_DX:
             factors = load_carry(carry, t, s, live, n, carry_step, eps, cap, MODE)
-            back += apply_carry(factors, load_wide(grad + places, inside), MODE, True)
-        if NEED_DX:
-            tl.store(dx + places, rounded(back, dx.dtype.element_ty), mask=inside)
+        added = ()
+        for k in tl.static_range(PARTS):
+            c = first + k * BD + tl.arange(0, BD)
+            fits = (s < n)[:, None] & (c < d)[None, :]
+            inner = (s * d)[:, None] + c[None, :]
+            places = (t * (n * d))[:, None, None] + inner[None, :, :]
+            inside = live[:, None, None] & fits[None, :, :]
+            back = tl.zeros([BT, NP, BD], tl.float32)
+            sum_weight = sums[k]
+            if COEFFICIENTS:
+                given = tl.load(x + places, mask=inside, other=0.0)
+                state = given.to(tl.float32)
+                if NEED_DWEIGHT:
+                    if x.dtype.element_ty == tl.bfloat16:
+                        sum_weight = times_brief(tl.trans(tl.reshape(given, [BT, NP * BD])), errors, sum_weight)
+                    else:
+                        sum_weight = wide_dot(
+                            tl.trans(tl.reshape(state, [BT, NP * BD])), errors, sum_weight, EXACT, False
+                        )
+                back, scaled, measured = coefficient_part(state, errors, pull, size, rows[k], triangle, METRIC, EXACT)
+                if NEED_DMETRIC:
+                    outer = tl.sum(measured[:, :, None, :] * scaled[:, None, :, :], 3)
+                    sum_metric -= tl.sum(outer * pull, 0)
+            added = added + (sum_weight,)  # noqa: RUF005
+            if READ and NEED_DX:
+                up = load_wide(du + (t * d)[:, None] + c[None, :], live[:, None] & (c < d)[None, :])
+                back += reads[:, :, None] * up[:, None, :]
+            if MODE != "none" and NEED_DX:
+                back += apply_carry(factors, load_wide(grad + places, inside), MODE, True)
+            if NEED_DX:
+                tl.store(dx + places, rounded(back, dx.dtype.element_ty), mask=inside)
+        sums = added
 
     if NEED_DWEIGHT:
-        tl.store(dweight + share * m * (n * d) + slab, tl.reshape(tl.trans(sum_weight), [MP, NP, BD]), mask=slab_fits)
+        for k in tl.static_range(PARTS):
+            c = first + k * BD + tl.arange(0, BD)
+            fits = (s < n)[:, None] & (c < d)[None, :]
+            slab = (row * (n * d))[:, None, None] + ((s * d)[:, None] + c[None, :])[None, :, :]
+            slab_fits = (row < m)[:, None, None] & fits[None, :, :]
+            tl.store(
+                dweight + share * m * (n * d) + slab, tl.reshape(tl.trans(sums[k]), [MP, NP, BD]), mask=slab_fits
+            )
     if NEED_DMETRIC:
         part_of = (share * tl.num_programs(0) + tl.program_id(0)) * (n * n)
         tl.store(dmetric + part_of + corner, sum_metric, mask=pair)

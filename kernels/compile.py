@@ -22,6 +22,9 @@ from typing import Any
 from streamgauge.kernels.processes import ask, question
 
 CAPABILITIES = (80, 90, 100)
+SHARED = {80: 163 * 1024, 90: 227 * 1024, 100: 227 * 1024}
+"""Bytes of shared memory a program can have."""
+TENSOR_COLUMNS = 512
 _TYPES = {"torch.float32": "fp32", "torch.bfloat16": "bf16", "torch.float16": "fp16"}
 
 
@@ -29,7 +32,8 @@ _TYPES = {"torch.float32": "fp32", "torch.bfloat16": "bf16", "torch.float16": "f
 class Compiled:
     """One kernel for one capability; bytes a thread of ``local`` memory, bytes of ``spills`` (stores + loads).
 
-    ``situation``: the first that launches it.  ``faults``: rules of the text it breaks.
+    ``situation``: the first that launches it.  ``columns``: of tensor memory (sm_100).  ``faults``: rules of the text
+    it breaks, and what of it the device does not have (the compiler does not say; the launch would fail).
     """
 
     situation: str
@@ -38,6 +42,7 @@ class Compiled:
     warps: int
     registers: int
     shared: int
+    columns: int
     local: int
     spills: int
     faults: tuple[str, ...]
@@ -103,16 +108,23 @@ def compiled(situation: str, launch: Any, capability: int) -> Compiled:
     local = usage["STACK"] + usage["LOCAL"]
     # What is spilled lies in the stack frame: without one there are no spills.
     spills = _spills(binary.asm["ptx"]) if local else 0
+    shared, columns = max(usage["SHARED"], binary.metadata.shared), getattr(binary.metadata, "tmem_size", None) or 0
+    found = faults(binary.asm["ttir"])
+    if shared > SHARED.get(capability, shared):
+        found.append(f"{shared} bytes of shared memory, of {SHARED[capability]}")
+    if columns > TENSOR_COLUMNS:
+        found.append(f"{columns} columns of tensor memory, of {TENSOR_COLUMNS}")
     return Compiled(
         situation,
         launch.name,
         capability,
         binary.metadata.num_warps,
         usage["REG"],
-        max(usage["SHARED"], binary.metadata.shared),
+        shared,
+        columns,
         local,
         spills,
-        tuple(faults(binary.asm["ttir"])),
+        tuple(found),
     )
 
 

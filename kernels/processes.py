@@ -12,16 +12,25 @@ from importlib.util import find_spec
 from typing import Any
 
 
-def ask(module: str, question: Mapping[str, Any], *, interpret: bool) -> Any:
-    """What ``python -m module QUESTION`` prints, with TRITON_INTERPRET set or not, and an empty compiler cache.
+def need_triton() -> None:
+    """**Raises** ModuleNotFoundError without triton."""
+    if find_spec("triton") is None:
+        raise ModuleNotFoundError("the kernels need triton", name="triton")
+
+
+def ask(module: str, question: Mapping[str, Any], *, interpret: bool, keep_cache: bool = False) -> Any:
+    """What ``python -m module QUESTION`` prints, with TRITON_INTERPRET set or not.
+
+    The compiler's cache is empty, or with ``keep_cache`` the user's own.
 
     **Raises** ModuleNotFoundError without triton, RuntimeError with the last line a failed process said.
     """
-    if find_spec("triton") is None:
-        raise ModuleNotFoundError("the kernels need triton", name="triton")
+    need_triton()
     with tempfile.TemporaryDirectory() as cache:
         environment = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}
-        environment |= {"TRITON_CACHE_DIR": cache, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
+        environment["PYTHONPATH"] = os.pathsep.join(p for p in sys.path if p)
+        if not keep_cache:
+            environment["TRITON_CACHE_DIR"] = cache
         if interpret:
             environment["TRITON_INTERPRET"] = "1"
         command = [sys.executable, "-m", module, json.dumps(question)]

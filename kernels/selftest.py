@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -138,11 +140,25 @@ def _compared(
 
 def interpreted(dtypes: Sequence[str] = tuple(DTYPES), names: Sequence[str] | None = None) -> list[Comparison]:
     """:func:`rows` in the interpreter, in two fresh processes side by side; float32 has a half of its own."""
-    halves = [part for part in (dtypes[: (len(dtypes) + 1) // 3 or 1], dtypes[(len(dtypes) + 1) // 3 or 1 :]) if part]
-    questions = [{"dtypes": list(part), "names": names} for part in halves]
-    with ThreadPoolExecutor(len(questions)) as pool:
-        answers = pool.map(lambda asked: ask("streamgauge.kernels.selftest", asked, interpret=True), questions)
-        return [Comparison(**{**row, "shape": tuple(row["shape"])}) for answer in answers for row in answer]
+    first = (len(dtypes) + 1) // 3 or 1
+    questions = [{"dtypes": list(part), "names": names} for part in (dtypes[:first], dtypes[first:]) if part]
+    return _asked(questions, interpret=True)
+
+
+def on_device(dtypes: Sequence[str] = tuple(DTYPES), *, runs: int = 2) -> list[Comparison]:
+    """:func:`rows` on the CUDA device, every run repeated; side by side, since compiling takes longest."""
+    shared: dict[str, Any] = {"device": "cuda", "runs": runs}
+    questions = [{"dtypes": [dtype], "shapes": [list(s)], **shared} for dtype in dtypes for s in DEVICE_SHAPES]
+    return _asked(questions, interpret=False)
+
+
+def _asked(questions: Sequence[Mapping[str, Any]], *, interpret: bool) -> list[Comparison]:
+    def one(asked: Mapping[str, Any]) -> Any:
+        return ask("streamgauge.kernels.selftest", asked, interpret=interpret, keep_cache=not interpret)
+
+    with ThreadPoolExecutor(min(len(questions), os.cpu_count() or 1)) as pool:
+        answers = list(pool.map(one, questions))
+    return [Comparison(**{**row, "shape": tuple(row["shape"])}) for answer in answers for row in answer]
 
 
 if __name__ == "__main__":

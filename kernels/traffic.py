@@ -23,6 +23,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from triton.runtime.interpreter import interpreter_builder
 
 from streamgauge.kernels import configs
+from streamgauge.kernels.floors import floor
 from streamgauge.kernels.launches import Launch, intercepted
 from streamgauge.kernels.processes import ask, question
 from streamgauge.kernels.situations import SITUATIONS, Situation, gradients
@@ -206,30 +207,6 @@ def of_situation(situation: Situation, n: int, d: int, dtype: torch.dtype) -> li
         replace(slope, floor=floor(situation, slope.direction, n, d, size))
         for slope in slopes(situation.name, prepare)
     ]
-
-
-def floor(situation: Situation, direction: str, n: int, d: int, size: int) -> float | None:
-    """The least bytes a token: every input read once, every output written once, with the state in ``size`` bytes.
-
-    The identity's dX is dX' itself.  A whole site: what three streaming passes over the state cost, forward
-    (4n + 2) d, since the read needs all of the projection first, backward (6n + 4) d, or (5n + 4) d if the carry
-    needs no gradient.  None where a pass has no floor of its own.
-    """
-    mode, forward = situation.mode.split(",")[0], direction == "forward"
-    carry = {"full": n * n, "mixer": n * n, "raw": n * n, "diag": n, "norm": n, "gates": n}.get(mode, 0)
-    if situation.op == "read":
-        return (n + 1) * d * size + 4 * n if forward else (2 * n + 1) * d * size + 8 * n
-    if situation.op == "write":
-        if forward:
-            return (2 * n + 1) * d * size + 4 * (n + carry)
-        state = n + 2 if mode == "identity" else 3 * n + 2
-        return state * d * size + 8 * (n + carry)
-    if situation.op == "sinkhorn":
-        return 8 * n * n if forward else 12 * n * n
-    if situation.op == "coefficients":
-        return (n if forward else 2 * n) * d * size + 4 * (2 * n + carry)
-    state = 4 * n + 2 if forward else (5 * n + 4 if mode == "identity" else 6 * n + 4)
-    return state * d * size
 
 
 def of_liger(n: int, d: int, dtype: torch.dtype) -> list[Slope]:

@@ -48,7 +48,7 @@ def command(
     chosen = tuple(dtype or selftest.DTYPES)
     with progress("comparing"):
         if used == "cuda":
-            rows = selftest.rows(chosen, shapes=selftest.DEVICE_SHAPES, device=used, runs=2)
+            rows = selftest.on_device(chosen)
         else:
             rows = selftest.interpreted(chosen)
     where = torch.cuda.get_device_name() if used == "cuda" else "cpu, in Triton's interpreter"

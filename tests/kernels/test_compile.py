@@ -40,11 +40,11 @@ def test_every_kernel_is_there(hopper: list[Compiled]) -> None:
     assert modes == {"write full", "write diag", "write norm", "write identity"}
 
 
-def test_other_capabilities_and_streams() -> None:
-    names = ["read", "coefficients none"]
-    rows = cross.table((80, 100), n=3, d=100, names=names)
-    assert {row.capability for row in rows} == {80, 100}
-    assert [row.faults for row in rows if row.faults] == []
+@pytest.mark.parametrize(("capability", "n", "d"), [(80, 3, 100), (100, 4, 4096)])
+def test_other_capabilities_and_streams(capability: int, n: int, d: int) -> None:
+    rows = cross.table((capability,), n=n, d=d, names=["site norm"])
+    assert len(rows) == 7
+    assert [(row.kernel, row.faults) for row in rows if row.faults] == []
 
 
 def test_planted_faults_are_found() -> None:

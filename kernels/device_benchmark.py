@@ -1,0 +1,157 @@
+"""Times on a CUDA device: every pass of every situation, and a whole site beside torch.compile and liger-kernel.
+
+Each time is the median of runs with a cold L2, by events behind a pause long enough for Python to have queued it all.
+Bytes are the formula's (:func:`.floors.floor`), so a pass that moves more looks slower, not better.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from streamgauge.kernels import peers
+from streamgauge.kernels.floors import floor, flops, weight_bytes
+from streamgauge.kernels.situations import SITUATIONS, Situation
+
+Timer = Callable[[Callable[[], Any]], float]
+PAUSE, FLUSH = 6_000_000, 256 << 20
+
+
+@dataclass(frozen=True)
+class Device:
+    """Its name, the measured copy bandwidth and the nominal one (nan if the driver does not say), in TB/s."""
+
+    name: str
+    copy: float
+    nominal: float
+
+
+@dataclass(frozen=True)
+class Timing:
+    """One pass.  ``copy_share``: of the copy bandwidth; ``floor_share``: the time of the floor's bytes at nominal
+    bandwidth over the time taken; nan where a part is not known."""
+
+    name: str
+    direction: str
+    microseconds: float
+    megabytes: float
+    terabytes_per_second: float
+    copy_share: float
+    floor_share: float
+    flops_per_byte: float
+
+
+def cuda_timer(repeats: int = 20, warm: int = 3) -> Timer:
+    """Median seconds of a call on the current CUDA device."""
+    flush = torch.empty(FLUSH, dtype=torch.int8, device="cuda")
+
+    def seconds(call: Callable[[], Any]) -> float:
+        for _ in range(warm):
+            call()
+        torch.cuda.synchronize()
+        pairs = []
+        for _ in range(repeats):
+            flush.zero_()
+            torch.cuda._sleep(PAUSE)
+            start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            start.record()
+            call()
+            end.record()
+            pairs.append((start, end))
+        torch.cuda.synchronize()
+        return median(start.elapsed_time(end) for start, end in pairs) / 1e3
+
+    return seconds
+
+
+def cuda_device(timer: Timer, bytes_copied: int = 1 << 30) -> Device:
+    """The current device; a copy of ``bytes_copied`` reads and writes them once."""
+    source = torch.ones(bytes_copied, dtype=torch.int8, device="cuda")
+    target = torch.empty_like(source)
+    copy = 2 * bytes_copied / timer(lambda: target.copy_(source)) / 1e12
+    properties = torch.cuda.get_device_properties(0)
+    clock, width = (getattr(properties, name, 0) for name in ("memory_clock_rate", "memory_bus_width"))
+    nominal = 2 * clock * 1e3 * width / 8 / 1e12 if clock and width else math.nan
+    return Device(properties.name, copy, nominal)
+
+
+def timings(
+    device: Device,
+    timer: Timer,
+    *,
+    n: int = 4,
+    d: int = 4096,
+    tokens: int = 8192,
+    dtype: torch.dtype = torch.bfloat16,
+    where: str = "cuda",
+    situations: Sequence[Situation] = SITUATIONS,
+) -> list[Timing]:
+    """Both passes of every situation on the kernels."""
+    found = []
+    for situation in situations:
+        tensors = situation.draw(n, d, tokens, dtype=dtype, device=where)
+        for direction, seconds in _passes(lambda given, s=situation: s.run("triton", given), tensors, timer):
+            shape = (n, d, dtype.itemsize)
+            moved = tokens * floor(situation, direction, *shape) + weight_bytes(situation, direction, n, d)
+            work = tokens * flops(situation, direction, n, d)
+            found.append(_timing(situation.name, direction, seconds, moved, work, device))
+    return found
+
+
+def peer_timings(
+    device: Device,
+    timer: Timer,
+    *,
+    n: int = 4,
+    d: int = 4096,
+    tokens: int = 8192,
+    dtype: torch.dtype = torch.bfloat16,
+    where: str = "cuda",
+) -> list[Timing]:
+    """A whole mHC site by torch.compile of the reference, and by liger-kernel where it is installed."""
+    site = next(s for s in SITUATIONS if s.name == "site full")
+    tensors = site.draw(n, d, tokens, dtype=dtype, device=where)
+    compiled = torch.compile(lambda given: site.run("reference", given))
+    runs: list[tuple[str, Any, Mapping[str, Tensor]]] = [("torch.compile site full", compiled, tensors)]
+    if peers.liger_version() is not None:
+        given = peers.liger_tensors(n, d, tokens, dtype, where)
+        runs += [(f"liger {name}", call, given) for name, call in peers.liger_calls().items()]
+    found = []
+    for name, call, given in runs:
+        for direction, seconds in _passes(call, given, timer):
+            shape = (n, d, dtype.itemsize)
+            moved = tokens * floor(site, direction, *shape) + weight_bytes(site, direction, n, d)
+            found.append(_timing(name, direction, seconds, moved, tokens * flops(site, direction, n, d), device))
+    return found
+
+
+def _passes(
+    call: Callable[[Mapping[str, Tensor]], Any], tensors: Mapping[str, Tensor], timer: Timer
+) -> list[tuple[str, float]]:
+    outputs = call(tensors)
+    ones = [torch.ones_like(out) for out in outputs]
+
+    def backward() -> Any:
+        return torch.autograd.grad(outputs, list(tensors.values()), ones, retain_graph=True)
+
+    return [("forward", timer(lambda: call(tensors))), ("backward", timer(backward))]
+
+
+def _timing(name: str, direction: str, seconds: float, moved: float, work: float, device: Device) -> Timing:
+    speed = moved / seconds / 1e12
+    return Timing(
+        name,
+        direction,
+        seconds * 1e6,
+        moved / 1e6,
+        speed,
+        speed / device.copy,
+        speed / device.nominal,
+        work / moved,
+    )

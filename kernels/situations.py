@@ -18,18 +18,23 @@ from streamgauge.kernels.activation import Activation
 from streamgauge.kernels.site import Controller, site
 
 STATE = ("x", "y")
+# Large eps and few sweeps: with the usual ones, a wrong eps or a sweep too few would hide in the rounding.
 RECIPES: Mapping[str, Mapping[str, Any]] = {
     "softmax+eps": {
-        "order": ("rows", "columns"), "start": "softmax", "start_eps": 1e-6, "eps": 1e-6, "eps_mode": "add",
+        "order": ("rows", "columns"), "start": "softmax", "start_eps": 1e-3, "eps": 2e-3, "eps_mode": "add",
         "iterations": 20,
     },
     "log": {
         "order": ("columns", "rows"), "start": "exp", "start_eps": 0.0, "eps": 0.0, "eps_mode": "none",
-        "iterations": 20,
+        "iterations": 3,
+    },
+    "exp+eps": {
+        "order": ("columns", "rows"), "start": "exp", "start_eps": 0.0, "eps": 1e-2, "eps_mode": "add",
+        "iterations": 2,
     },
     "clamp": {
-        "order": ("rows", "columns"), "start": "exp", "start_eps": 0.0, "eps": 1e-3, "eps_mode": "clamp",
-        "iterations": 10,
+        "order": ("rows", "columns"), "start": "exp", "start_eps": 0.0, "eps": 0.3, "eps_mode": "clamp",
+        "iterations": 3,
     },
 }  # fmt: skip
 
@@ -169,7 +174,7 @@ def _site(mode: str, activation: Activation, metric: bool = False) -> Situation:
 WEIGHT = {"weight": 0.1, "base": 0.5, "scale": 0.5}
 RMS_EPS = 1e-3
 NORM = {"eps": 1e-3, "cap": 1.5}
-MIXER = Activation("mixer", read_eps=1e-4, transpose=True)
+MIXER = Activation("mixer", read_eps=1e-4, start_eps=1e-3, eps=2e-3, transpose=True)
 GATES = Activation("gates", read_eps=1e-4, write_eps=1e-5)
 NONE = Activation("none", read_eps=1e-4)
 READ = Situation(

@@ -47,10 +47,7 @@ def command(
     used = "cpu" if device == "cpu" or not torch.cuda.is_available() else "cuda"
     chosen = tuple(dtype or selftest.DTYPES)
     with progress("comparing"):
-        if used == "cuda":
-            rows = selftest.on_device(chosen)
-        else:
-            rows = selftest.interpreted(chosen)
+        rows = selftest.on_device(chosen) if used == "cuda" else selftest.interpreted(chosen)
     where = torch.cuda.get_device_name() if used == "cuda" else "cpu, in Triton's interpreter"
     missed = sum(not row.ok for row in rows)
     if as_json:

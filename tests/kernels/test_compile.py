@@ -43,7 +43,7 @@ def test_every_kernel_is_there(hopper: list[Compiled]) -> None:
 @pytest.mark.parametrize(("capability", "n", "d"), [(80, 3, 100), (100, 4, 4096)])
 def test_other_capabilities_and_streams(capability: int, n: int, d: int) -> None:
     rows = cross.table((capability,), n=n, d=d, names=["site norm"])
-    assert len(rows) == 7
+    assert len(rows) == 8
     assert [(row.kernel, row.faults) for row in rows if row.faults] == []
 
 

@@ -28,7 +28,9 @@ from streamgauge.simulate.network import is_coefficient
 from streamgauge.theory.errors import InputError
 
 WEIGHTS, CONFIG, CERTIFICATE = "model.safetensors", "config.json", "certificate.json"
-OWN_FILES = (WEIGHTS, CONFIG, CERTIFICATE, "training_state.safetensors", "loss.json", "loss.png")
+SIDECAR = "sidecar.safetensors"
+"""What stands beside a checkpoint of another program: its converted tensors."""
+OWN_FILES = (WEIGHTS, CONFIG, CERTIFICATE, SIDECAR, "training_state.safetensors", "loss.json", "loss.png")
 """What a checkpoint directory may hold; one with anything else in it is never replaced."""
 _MAX_CONFIG_BYTES = 64 * 2**20
 _WIDE = (torch.float32, torch.float64)

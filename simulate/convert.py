@@ -90,8 +90,8 @@ def convert_tensors(
     _refuse_unconvertible(config, place)
     chain = network_chain(config, tensors)
     found = floating_form(normal_form(chain, form))
-    _refuse_amplified(found)
-    _refuse_singular(found)
+    refuse_amplified(found)
+    refuse_singular(found)
     if norm is not None:
         found = norm_form(found, norm)
         _refuse_out_of_range(found)
@@ -141,7 +141,7 @@ def _refuse_unconvertible(config: ModelConfig, place: str) -> None:
         )
 
 
-def _refuse_amplified(form: NormalForm) -> None:
+def refuse_amplified(form: NormalForm) -> None:
     """A singular value d_l that counts as zero is an error d_l ||Phi(k, l+1)|| ||X_l|| in X_k: see that it is small.
 
     ``||X_k||`` is taken as ``max_j ||Phi(k, j)||``, j <= k: every site writes something of size 1.  Where no product
@@ -166,7 +166,8 @@ def _refuse_amplified(form: NormalForm) -> None:
             )
 
 
-def _refuse_singular(form: NormalForm) -> None:
+def refuse_singular(form: NormalForm) -> None:
+    """Refuse a gauge that float64 cannot invert."""
     report = form.conditioning
     if not np.isfinite(report.worst):
         raise InputError(

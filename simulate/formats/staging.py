@@ -1,0 +1,90 @@
+"""A folder that appears complete or not at all, also when the process is killed.
+
+It is made beside its destination under a hidden name, held by a lock that the system drops when the process ends, and
+renamed when finished.  What a killed run left behind is recognised by its free lock and removed by the next one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from streamgauge.theory.errors import InputError
+
+LOCK = ".lock"
+
+
+@contextmanager
+def staged(target: Path) -> Iterator[Path]:
+    """A new folder to fill; renamed to ``target`` on success, removed otherwise.
+
+    An existing target (the caller has checked that it may go) is replaced only after the new one is complete.
+    **Raises** :class:`InputError` where the folder cannot be made or written.
+    """
+    prefix = f".{target.name}.partial."
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        _remove_abandoned(target.parent, prefix)
+        folder = Path(tempfile.mkdtemp(prefix=prefix, dir=target.parent))
+    except OSError as error:
+        raise InputError(f"{target}: cannot be created ({error.strerror}); expected a writable parent") from None
+    lock = _lock(folder / LOCK)
+    try:
+        yield folder
+        (folder / LOCK).unlink(missing_ok=True)
+        for written in folder.iterdir():
+            written.chmod(0o644)
+        folder.chmod(0o755)
+        _put(folder, target)
+    except OSError as error:
+        raise InputError(f"{target}: cannot be written ({error.strerror or error})") from None
+    finally:
+        if lock is not None:
+            os.close(lock)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _put(folder: Path, target: Path) -> None:
+    if not target.exists():
+        folder.rename(target)
+        return
+    old = Path(tempfile.mkdtemp(prefix=f".{target.name}.partial.", dir=target.parent))
+    target.rename(old / target.name)
+    try:
+        folder.rename(target)
+    except OSError:
+        (old / target.name).rename(target)
+        raise
+    finally:
+        shutil.rmtree(old, ignore_errors=True)
+
+
+def _lock(path: Path) -> int | None:
+    """A descriptor that holds the lock, or None where the lock is taken or the system has none."""
+    try:
+        import fcntl
+    except ImportError:
+        return None
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(descriptor)
+        return None
+    return descriptor
+
+
+def _remove_abandoned(parent: Path, prefix: str) -> None:
+    """Folders of that prefix whose process has ended (their lock exists and is free)."""
+    for folder in parent.iterdir():
+        if folder.name.startswith(prefix) and (folder / LOCK).is_file():
+            with contextlib.suppress(OSError):
+                descriptor = _lock(folder / LOCK)
+                if descriptor is not None:
+                    os.close(descriptor)
+                    shutil.rmtree(folder, ignore_errors=True)

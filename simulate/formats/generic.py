@@ -21,11 +21,13 @@
     kind = "sinkhorn"                     # sinkhorn | permutations | matrix
     recipe = "deepseek-v4"                # a named recipe; iterations, eps, temperature may be overridden
     orientation = "transposed"            # transposed: A = S^T; as-stored: A = S
+    tight = "rows"                        # optional: which sums of A are 1 (rows: copied streams stay copies)
 
     [head]
     kind = "gate"                         # gate (with weight, scale, base, map, eps) | sum | mean | none | streams
 
-``{layer}`` counts from 0 as far as there are tensors.  The orientation is checked on the mixers like any other's.
+``{layer}`` counts from 0 as far as there are tensors.  With ``tight``
+the orientation is checked on the mixers.
 """
 
 from __future__ import annotations
@@ -54,7 +56,7 @@ _FIELDS: dict[str, set[str]] = {
     "norm": {"scope", "eps", "placement"},
     "read": _MAPPED,
     "write": _MAPPED,
-    "mix": _AFFINE | {"kind", "recipe", "iterations", "sinkhorn_eps", "temperature", "orientation"},
+    "mix": _AFFINE | {"kind", "recipe", "iterations", "sinkhorn_eps", "temperature", "orientation", "tight"},
     "head": {"kind"} | _MAPPED,
 }
 
@@ -151,7 +153,8 @@ class _Map:
         recipe = replace(self.recipe(), transpose=transposed)
         last = recipe.order[1]
         turned: dict[str, Literal["rows", "columns"]] = {"rows": "columns", "columns": "rows"}
-        return Mixing("sinkhorn", recipe, tight=turned[last] if transposed else last)
+        implied = turned[last] if transposed else last
+        return Mixing("sinkhorn", recipe, tight=self.word("mix", "tight", ("rows", "columns", "both"), implied))
 
     def recipe(self) -> Recipe:
         table = self.section("mix")

@@ -27,7 +27,8 @@ Layout = Literal["rows", "columns", "flat"]
 class View:
     """Part of a stored tensor: entries ``take`` (all if None) of its rows, of its columns, or of it flattened.
 
-    "columns" gives the columns as rows: a stored (inputs, outputs) matrix becomes (outputs, inputs).
+    "columns" gives the columns as rows: a stored (inputs, outputs) matrix becomes (outputs, inputs), also with a
+    leading axis of one.
     """
 
     key: str
@@ -36,7 +37,11 @@ class View:
 
     def of(self, array: Floats) -> Floats:
         """The part meant, of the whole tensor."""
-        turned = array.reshape(-1) if self.layout == "flat" else array.T if self.layout == "columns" else array
+        turned = array
+        if self.layout == "flat":
+            turned = array.reshape(-1)
+        elif self.layout == "columns":
+            turned = (array[0] if array.ndim == 3 and len(array) == 1 else array).T
         return turned if self.take is None else turned[list(self.take)]
 
 

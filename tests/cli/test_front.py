@@ -72,10 +72,13 @@ def test_interrupt_of_a_process_is_one_line(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "streamgauge", "barcode", "m.json"]
     with subprocess.Popen(command, cwd=tmp_path, stdout=-1, stderr=-1, text=True) as running:
         writer = os.open(tmp_path / "m.json", os.O_WRONLY)  # returns once the command has opened it to read
-        time.sleep(0.2)
-        running.send_signal(signal.SIGINT)
-        out, err = running.communicate(timeout=60)
-        os.close(writer)
+        try:
+            time.sleep(0.2)
+            running.send_signal(signal.SIGINT)
+            out, err = running.communicate(timeout=60)
+        finally:
+            running.kill()
+            os.close(writer)
     assert (running.returncode, out, err) == (130, "", "streamgauge: interrupted\n")
 
 

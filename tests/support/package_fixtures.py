@@ -37,10 +37,9 @@ def shaken(module: torch.nn.Module, dynamic: float) -> None:
 
 
 def saved(path: Path, modules: dict[str, torch.nn.Module], start: torch.Tensor, output: torch.Tensor) -> None:
-    tensors = {
-        f"{name}.{key}": value for name, module in modules.items() for key, value in module.state_dict().items()
-    }
-    tensors |= {"input": start, "output": output}
+    tensors = {"input": start, "output": output}
+    for name, module in modules.items():
+        tensors |= {f"{name}.{key}": value for key, value in module.state_dict().items()}
     save_file({k: v.detach().contiguous().clone() for k, v in tensors.items()}, path)
 
 
@@ -69,7 +68,8 @@ def liger(folder: Path, dynamic: float) -> None:
     x = start
     with torch.no_grad():
         for module in modules.values():
-            shaken(module, dynamic)
+            shaken(module, 0.3)
+            module.alpha_res.mul_(0.0 if dynamic == 0 else 1.0)  # static mixers, reads and writes still dynamic
             module.b[2 * N :] += 2 * torch.eye(N).flatten()
             x = module.to(device)(x)
     label = "static" if dynamic == 0 else "dynamic"

@@ -1,4 +1,4 @@
-"""Liger-Kernel and lucidrains: models and outputs that the packages themselves made (tests/support/package_fixtures.py)."""
+"""Liger-Kernel and lucidrains: models and outputs that the packages made (tests/support/package_fixtures.py)."""
 
 from __future__ import annotations
 

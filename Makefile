@@ -1,11 +1,11 @@
-# demo, test, lint, bench: each makes .venv and installs when needed; there is nothing to do first.
+# demo, test, lint, bench, mutants: each makes .venv and installs when needed; there is nothing to do first.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 TYPES := build/types
 
-.PHONY: demo test lint types bench clean
+.PHONY: demo test lint types bench mutants clean
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -33,6 +33,10 @@ bench: $(STAMP)
 	$(BIN)/streamgauge bench theory
 	$(BIN)/streamgauge verify --level quick --no-torch
 	$(BIN)/streamgauge verify --level full
+
+# Kernels broken one line at a time, each of which a check must notice; the last line is the score.
+mutants: $(STAMP)
+	$(BIN)/python tests/mutants/run.py
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info

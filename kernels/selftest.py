@@ -162,4 +162,5 @@ def _asked(questions: Sequence[Mapping[str, Any]], *, interpret: bool) -> list[C
 
 
 if __name__ == "__main__":
+    torch.use_deterministic_algorithms(True, warn_only=True)  # which also fills new memory with nan
     print(json.dumps([asdict(row) for row in rows(**question())]))

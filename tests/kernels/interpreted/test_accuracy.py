@@ -164,7 +164,7 @@ def test_sinkhorn(row: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    "row", truth.covering({**SHAPES, "rows": [1, 6, 17], "metric": [False, True], "rms_eps": [0.1, 3.0]}), ids=ident
+    "row", truth.covering({**SHAPES, "rows": [1, 6, 17], "metric": [False, True], "rms_eps": [0.4, 3.0]}), ids=ident
 )
 def test_coefficients(row: dict[str, Any]) -> None:
     n, tokens, d, m = row["n"], row["tokens"], row["d"], row["rows"]

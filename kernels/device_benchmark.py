@@ -1,3 +1,4 @@
+# mypy: disable-error-code="no-untyped-call"
 """Times on a CUDA device: every pass of every situation, and a whole site beside torch.compile and liger-kernel.
 
 Each time is the median of runs with a cold L2, by events behind a pause long enough for Python to have queued it all.
@@ -9,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from statistics import median
 from typing import Any
 
@@ -65,7 +67,7 @@ def cuda_timer(repeats: int = 20, warm: int = 3) -> Timer:
             end.record()
             pairs.append((start, end))
         torch.cuda.synchronize()
-        return median(start.elapsed_time(end) for start, end in pairs) / 1e3
+        return float(median(start.elapsed_time(end) for start, end in pairs)) / 1e3
 
     return seconds
 
@@ -96,7 +98,7 @@ def timings(
     found = []
     for situation in situations:
         tensors = situation.draw(n, d, tokens, dtype=dtype, device=where)
-        for direction, seconds in _passes(lambda given, s=situation: s.run("triton", given), tensors, timer):
+        for direction, seconds in _passes(partial(situation.run, "triton"), tensors, timer):
             shape = (n, d, dtype.itemsize)
             moved = tokens * floor(situation, direction, *shape) + weight_bytes(situation, direction, n, d)
             work = tokens * flops(situation, direction, n, d)
@@ -116,15 +118,15 @@ def peer_timings(
 ) -> list[Timing]:
     """A whole mHC site by torch.compile of the reference, and by liger-kernel where it is installed."""
     site = next(s for s in SITUATIONS if s.name == "site full")
-    tensors = site.draw(n, d, tokens, dtype=dtype, device=where)
+    tensors: Mapping[str, Tensor] = site.draw(n, d, tokens, dtype=dtype, device=where)
     compiled = torch.compile(lambda given: site.run("reference", given))
     runs: list[tuple[str, Any, Mapping[str, Tensor]]] = [("torch.compile site full", compiled, tensors)]
     if peers.liger_version() is not None:
         given = peers.liger_tensors(n, d, tokens, dtype, where)
         runs += [(f"liger {name}", call, given) for name, call in peers.liger_calls().items()]
     found = []
-    for name, call, given in runs:
-        for direction, seconds in _passes(call, given, timer):
+    for name, call, tensors in runs:
+        for direction, seconds in _passes(call, tensors, timer):
             shape = (n, d, dtype.itemsize)
             moved = tokens * floor(site, direction, *shape) + weight_bytes(site, direction, n, d)
             found.append(_timing(name, direction, seconds, moved, tokens * flops(site, direction, n, d), device))

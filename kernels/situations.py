@@ -130,7 +130,7 @@ def _coefficients(metric: bool) -> Situation:
         "coefficients",
         "raw, metric" if metric else "raw",
         lambda n, d, tokens: _controller_shapes(n * (n + 2), n, d, tokens, metric),
-        lambda backend, given: dispatch.coefficients(**given, rms_eps=RMS_EPS, backend=backend),  # type: ignore[arg-type]
+        lambda backend, given: dispatch.coefficients(**given, rms_eps=RMS_EPS, backend=backend),
         lambda n, d, tokens: n * d + tokens,
         WEIGHT,
     )
@@ -141,9 +141,7 @@ def _activated(activation: Activation) -> Situation:
         "coefficients",
         activation.carry,
         lambda n, d, tokens: _controller_shapes(activation.rows(n), n, d, tokens, False),
-        lambda backend, given: dispatch.activated(  # type: ignore[arg-type]
-            **given, activation=activation, rms_eps=RMS_EPS, backend=backend
-        ),
+        lambda backend, given: dispatch.activated(**given, activation=activation, rms_eps=RMS_EPS, backend=backend),
         lambda n, d, tokens: n * d + tokens + (_sweeps(n, MIXER.sinkhorn) if activation.carry == "mixer" else 0),
         WEIGHT,
     )
@@ -156,7 +154,7 @@ def _site(mode: str, activation: Activation, metric: bool = False) -> Situation:
         controller = Controller(
             given["weight"], given["scale"], given["base"], activation, RMS_EPS, given.get("metric")
         )
-        norm = NORM if mode == "norm" else {}
+        norm: dict[str, Any] = NORM if mode == "norm" else {}
         return site(given["x"], lambda u: u, mode=mode, controller=controller, backend=backend, **norm)
 
     return Situation(
@@ -173,7 +171,7 @@ def _site(mode: str, activation: Activation, metric: bool = False) -> Situation:
 
 WEIGHT = {"weight": 0.1, "base": 0.5, "scale": 0.5}
 RMS_EPS = 1e-3
-NORM = {"eps": 1e-3, "cap": 1.5}
+NORM: dict[str, Any] = {"eps": 1e-3, "cap": 1.5}
 MIXER = Activation("mixer", read_eps=1e-4, start_eps=1e-3, eps=2e-3, transpose=True)
 GATES = Activation("gates", read_eps=1e-4, write_eps=1e-5)
 NONE = Activation("none", read_eps=1e-4)

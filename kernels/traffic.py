@@ -1,4 +1,4 @@
-# mypy: disable-error-code="import-untyped"
+# mypy: disable-error-code="import-untyped,no-untyped-call"
 """Bytes moved by every launch, counted in the interpreter: memory traffic as a number that needs no GPU.
 
 Every ``tl.load`` and ``tl.store`` passes through two functions of the interpreter's builder; both are wrapped while

@@ -122,32 +122,36 @@ def _without(streams: int, width: int | None, quick: bool) -> dict[str, Any]:
 
 
 def _show_kernels(document: dict[str, Any]) -> None:
-    console = stdout()
     if "timings" in document:
-        device = document["device"]
-        lines = [
-            (row["name"], row["direction"], row["microseconds"], row["megabytes"], row["terabytes_per_second"],
-             _percent(row["copy_share"]), _percent(row["floor_share"]))
-            for row in document["timings"]
-        ]  # fmt: skip
-        title = f"{device['name']}: copies at {device['copy']:.3g} TB/s; {document['shape']}"
-        columns = ("pass", "", "us", "MB", "TB/s", "of copy", "of the floor's speed")
-        console.print(table(title, columns, lines, left=2))
+        stdout().print(_timing_table(document))
         return
-    lines = [
+    moved = [
         (row["name"], row["direction"], round(row["per_token"]), row["floor"] and round(row["floor"]),
          row["ratio"] and f"{row['ratio']:.4f}", round(row["weights"]))
         for row in document["traffic"]
     ]  # fmt: skip
     columns = ("pass", "", "bytes a token", "least", "ratio", "weights, bytes a launch")
-    console.print(table("memory traffic, 16-bit state, counted in the interpreter", columns, lines, left=2))
+    stdout().print(table("memory traffic, 16-bit state, counted in the interpreter", columns, moved, left=2))
     compiled = [
         (row["situation"], row["kernel"].removesuffix("_kernel"), f"sm_{row['capability']}", row["warps"],
          row["registers"], row["shared"], row["local"], row["spills"], "; ".join(row["faults"]) or "ok")
         for row in document["compiled"]
     ]  # fmt: skip
-    columns = ("first asked by", "kernel", "for", "warps", "registers", "shared", "local", "spills", "text")
-    console.print(table("cross-compiled, bfloat16 state", columns, compiled, left=3))
+    titles = ("first asked by", "kernel", "for", "warps", "registers", "shared", "local", "spills", "text")
+    stdout().print()
+    stdout().print(table("cross-compiled, bfloat16 state", titles, compiled, left=3))
+
+
+def _timing_table(document: dict[str, Any]) -> Any:
+    device = document["device"]
+    lines = [
+        (row["name"], row["direction"], row["microseconds"], row["megabytes"], row["terabytes_per_second"],
+         _percent(row["copy_share"]), _percent(row["floor_share"]))
+        for row in document["timings"]
+    ]  # fmt: skip
+    title = f"{device['name']}: copies at {device['copy']:.3g} TB/s; {document['shape']}"
+    columns = ("pass", "", "us", "MB", "TB/s", "of copy", "of the floor's speed")
+    return table(title, columns, lines, left=2)
 
 
 def _percent(share: float) -> str:

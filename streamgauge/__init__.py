@@ -12,7 +12,16 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from streamgauge.api import check, convert, crosscheck, example_checkpoint, inspect, restore
+    from streamgauge.api import (
+        check,
+        convert,
+        crosscheck,
+        example_checkpoint,
+        inspect,
+        inspect_format,
+        restore,
+        sidecar,
+    )
     from streamgauge.proofs.certificate import Certificate, certificate, rank_certificate
     from streamgauge.theory import strategies
     from streamgauge.theory.barcode import Barcode, barcode
@@ -44,9 +53,11 @@ _HOME = {
     "crosscheck": "api",
     "example_checkpoint": "api",
     "inspect": "api",
+    "inspect_format": "api",
     "normal_form": "theory.normal_form",
     "rank_certificate": "proofs.certificate",
     "restore": "api",
+    "sidecar": "api",
     "sinkhorn": "theory.sinkhorn",
     "strategies": "theory",
 }
@@ -72,9 +83,11 @@ __all__ = [
     "crosscheck",
     "example_checkpoint",
     "inspect",
+    "inspect_format",
     "normal_form",
     "rank_certificate",
     "restore",
+    "sidecar",
     "sinkhorn",
     "strategies",
 ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib import resources
 from pathlib import Path
@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 
     from streamgauge.simulate.convert import Conversion
     from streamgauge.simulate.crosscheck import CrossCheck
+    from streamgauge.simulate.formats.detect import Recognised
+    from streamgauge.simulate.formats.report import FormatInspection
+    from streamgauge.simulate.formats.sidecar import Options, Sidecar
     from streamgauge.simulate.inspection import Inspection
 
 CERTIFICATE = "certificate.json"
@@ -112,6 +115,51 @@ def example_checkpoint(name: str) -> Iterator[Path]:
         if not folder.is_dir():
             raise InputError(f"example checkpoint: found {name!r}, expected 'static' or 'deficient'")
         yield folder
+
+
+def sidecar(
+    source: AnyPath,
+    destination: AnyPath,
+    *,
+    mixers: str = "exact",
+    form: str = "graded",
+    norm: NormGate | bool | None = None,
+    format: str | None = None,
+    settings: Mapping[str, str] | None = None,
+    map: AnyPath | None = None,
+    force: bool = False,
+) -> Sidecar:
+    """Convert another program's checkpoint (DeepSeek-V4, GLM, Liger, ...) to one file of tensors beside it.
+
+    ``mixers``: "exact" (refused where A depends on the state) or "bias" (its dynamic part is dropped).  ``format``,
+    ``settings`` (config fields by hand) and ``map`` (a TOML description) say what the folder leaves open.
+
+    **Raises** :class:`InputError`, one line; nothing is written then, and the source is only ever read.
+    """
+    from streamgauge.simulate.formats.sidecar import convert_folder
+
+    gate = NormGate() if norm is True else norm or None
+    options = _options(mixers, format, settings, map)
+    return convert_folder(Path(source), Path(destination), options, form=form, norm=gate, force=force)
+
+
+def inspect_format(
+    path: AnyPath,
+    *,
+    format: str | None = None,
+    settings: Mapping[str, str] | None = None,
+    map: AnyPath | None = None,
+) -> FormatInspection | Recognised:
+    """What the streams of another program's checkpoint do; arguments as in :func:`sidecar`."""
+    from streamgauge.simulate.formats.report import inspect_folder
+
+    return inspect_folder(Path(path), _options("bias", format, settings, map))
+
+
+def _options(mixers: str, name: str | None, settings: Mapping[str, str] | None, described: AnyPath | None) -> Options:
+    from streamgauge.simulate.formats.sidecar import Options
+
+    return Options(mixers, name, settings, None if described is None else Path(described))
 
 
 def inspect(path: AnyPath) -> Inspection:

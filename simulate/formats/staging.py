@@ -1,7 +1,7 @@
 """A folder that appears complete or not at all, also when the process is killed.
 
-It is made beside its destination under a hidden name, held by a lock that the system drops when the process ends, and
-renamed when finished.  What a killed run left behind is recognised by its free lock and removed by the next one.
+It is made beside its destination under a hidden name, held by a lock on the folder itself that the system drops when
+the process ends, and renamed when finished.  What a killed run left behind is free, and removed by the next one.
 """
 
 from __future__ import annotations
@@ -15,8 +15,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from streamgauge.theory.errors import InputError
-
-LOCK = ".lock"
 
 
 @contextmanager
@@ -33,10 +31,9 @@ def staged(target: Path) -> Iterator[Path]:
         folder = Path(tempfile.mkdtemp(prefix=prefix, dir=target.parent))
     except OSError as error:
         raise InputError(f"{target}: cannot be created ({error.strerror}); expected a writable parent") from None
-    lock = _lock(folder / LOCK)
+    lock = _lock(folder)
     try:
         yield folder
-        (folder / LOCK).unlink(missing_ok=True)
         for written in folder.iterdir():
             written.chmod(0o644)
         folder.chmod(0o755)
@@ -64,13 +61,13 @@ def _put(folder: Path, target: Path) -> None:
         shutil.rmtree(old, ignore_errors=True)
 
 
-def _lock(path: Path) -> int | None:
-    """A descriptor that holds the lock, or None where the lock is taken or the system has none."""
+def _lock(folder: Path) -> int | None:
+    """A descriptor that holds the folder, or None where it is held already or the system has no such locks."""
     try:
         import fcntl
     except ImportError:
         return None
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    descriptor = os.open(folder, os.O_RDONLY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
@@ -80,11 +77,11 @@ def _lock(path: Path) -> int | None:
 
 
 def _remove_abandoned(parent: Path, prefix: str) -> None:
-    """Folders of that prefix whose process has ended (their lock exists and is free)."""
+    """Folders of that prefix that no process holds."""
     for folder in parent.iterdir():
-        if folder.name.startswith(prefix) and (folder / LOCK).is_file():
+        if folder.name.startswith(prefix) and folder.is_dir() and not folder.is_symlink():
             with contextlib.suppress(OSError):
-                descriptor = _lock(folder / LOCK)
+                descriptor = _lock(folder)
                 if descriptor is not None:
-                    os.close(descriptor)
                     shutil.rmtree(folder, ignore_errors=True)
+                    os.close(descriptor)

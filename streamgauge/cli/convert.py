@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from streamgauge.cli.foreign import FormatFlag, MapFlag, SetFlag, show_sidecar
 from streamgauge.cli.terminal import JsonFlag, emit_json, note, progress, stdout, table
 from streamgauge.theory.errors import InputError
 from streamgauge.theory.form import NormGate
@@ -28,12 +29,24 @@ def command(
     eps: Annotated[float | None, typer.Option(help="The norm gate's eps (default 0).")] = None,
     cap: Annotated[float | None, typer.Option(help="Largest factor of the norm gate (default none).")] = None,
     restore: Annotated[bool, typer.Option("--restore", help="SRC is a converted checkpoint: turn it back.")] = False,
+    mixers: Annotated[
+        str | None,
+        typer.Option(
+            help="Another program's mixers that depend on the state: exact refuses them, bias drops that part."
+        ),
+    ] = None,
+    source_format: FormatFlag = None,
+    settings: SetFlag = None,
+    described: MapFlag = None,
     force: Annotated[bool, typer.Option("--force", help="Replace DST if it exists.")] = False,
     as_json: JsonFlag = False,
 ) -> None:
     """Convert a trained checkpoint to (norm-)gated iHC form, with a certificate.
 
     SRC is never touched; DST appears complete or not at all.
+
+    SRC may be another program's checkpoint (DeepSeek-V4, GLM-5.3-Flash, Liger, ...): DST then holds one file with the
+    converted hyper-connection tensors, to stand beside it.
     """
     if not norm and (eps is not None or cap is not None):
         raise InputError(f"{'--cap' if eps is None else '--eps'}: belongs to the norm gate, expected --norm with it")
@@ -46,9 +59,13 @@ def command(
     if restore:
         _restore(source, destination, force, as_json)
         return
+    gate = NormGate(eps or 0.0, cap) if norm else None
+    if mixers or source_format or settings or described or _foreign(source):
+        given = (source_format, settings or [], described)
+        _sidecar(source, destination, mixers or "exact", form, gate, force, as_json, *given)
+        return
     from streamgauge.api import convert
 
-    gate = NormGate(eps or 0.0, cap) if norm else None
     with progress(f"converting {source.name}"):
         made = convert(source, destination, form=form, norm=gate, force=force)
     document = summary(made, source, destination)
@@ -58,6 +75,42 @@ def command(
         emit_json(document)
         return
     stdout().print(table(f"{source} converted to {destination}", ("", ""), _rows(document)))
+
+
+def _foreign(source: Path) -> bool:
+    from streamgauge.simulate.formats.dispatch import is_foreign
+
+    return is_foreign(source)
+
+
+def _sidecar(
+    source: Path,
+    destination: Path,
+    mixers: str,
+    form: str,
+    gate: NormGate | None,
+    force: bool,
+    as_json: bool,
+    name: str | None,
+    settings: list[str],
+    described: Path | None,
+) -> None:
+    from streamgauge.api import sidecar
+    from streamgauge.simulate.formats.settings import parse_settings
+
+    with progress(f"converting {source.name}"):
+        made = sidecar(
+            source,
+            destination,
+            mixers=mixers,
+            form=form,
+            norm=gate,
+            format=name,
+            settings=parse_settings(settings),
+            map=described,
+            force=force,
+        )
+    show_sidecar(made, source, as_json)
 
 
 def summary(made: Conversion, source: Path, destination: Path) -> dict[str, Any]:

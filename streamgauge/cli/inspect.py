@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from streamgauge.cli.foreign import FormatFlag, MapFlag, SetFlag, show_inspection, show_recognised
 from streamgauge.cli.terminal import JsonFlag, emit_json, note, power, progress, say, stdout, table, warn
 from streamgauge.theory.errors import InputError
 
 if TYPE_CHECKING:
+    from streamgauge.simulate.formats.report import FormatInspection
     from streamgauge.simulate.inspection import Inspection
 
 EXAMPLE = "Example: streamgauge inspect checkpoint --out pictures"
@@ -23,6 +25,9 @@ def command(
         Path | None,
         typer.Option(metavar="DIR", help="Also write barcode.png, cond.png and singular_values.png there."),
     ] = None,
+    source_format: FormatFlag = None,
+    settings: SetFlag = None,
+    described: MapFlag = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Singular values, marginal errors, gates, conditioning, gains and saturation of every site.
@@ -30,9 +35,15 @@ def command(
     rows, columns: largest error of the mixer's row and column sums.  gain: largest row (forward) and column
     (backward) sum of |A|.  running: the product of the mixers so far (second singular value, effective rank,
     identity gauge).
+
+    Also for checkpoints of other programs (DeepSeek-V4, GLM-5.3-Flash, Liger, ...): mixers at their biases, and how
+    far they move with the state; only hyper-connection tensors are read.
     """
     if out is not None and out.exists() and not out.is_dir():
         raise InputError(f"{out}: is a file, expected a directory for the pictures")
+    if source_format or settings or described or _foreign(source):
+        _inspect_foreign(source, out, source_format, settings or [], described, as_json)
+        return
     from streamgauge.api import inspect
 
     with progress(f"inspecting {source.name}"):
@@ -51,7 +62,29 @@ def command(
         say(f"picture: {picture}")
 
 
-def draw(found: Inspection, out: Path, name: str) -> list[Path]:
+def _foreign(source: Path) -> bool:
+    from streamgauge.simulate.formats.dispatch import is_foreign
+
+    return is_foreign(source)
+
+
+def _inspect_foreign(
+    source: Path, out: Path | None, name: str | None, settings: list[str], described: Path | None, as_json: bool
+) -> None:
+    from streamgauge.api import inspect_format
+    from streamgauge.simulate.formats.detect import Recognised
+    from streamgauge.simulate.formats.settings import parse_settings
+
+    with progress(f"inspecting {source.name}"):
+        found = inspect_format(source, format=name, settings=parse_settings(settings), map=described)
+    if isinstance(found, Recognised):
+        show_recognised(found, source, as_json)
+        return
+    pictures = [] if out is None else draw(found, out, source.name)
+    show_inspection(found, source, as_json, pictures)
+
+
+def draw(found: Inspection | FormatInspection, out: Path, name: str) -> list[Path]:
     """The three pictures of an inspection, into the folder ``out`` (made if needed)."""
     import numpy as np
 
@@ -61,16 +94,15 @@ def draw(found: Inspection, out: Path, name: str) -> list[Path]:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(f"{out}: cannot be made ({error.strerror}), expected a writable parent") from None
+    form = getattr(found, "form", "graded form at the biases")
     gates = [site.gates for site in found.sites]
     identity = np.concatenate([[0.0], [site.log10_identity_cond for site in found.sites]])
     sites = len(found.sites)
     return [
-        barcode_picture(
-            out / "barcode.png", found.bars, sites, gates=gates, title=f"Barcode of {name}, {found.form}"
-        ),
+        barcode_picture(out / "barcode.png", found.bars, sites, gates=gates, title=f"Barcode of {name}, {form}"),
         condition_picture(
             out / "cond.png",
-            {"identity gauge": identity, found.form: np.log10(found.cond)},
+            {"identity gauge": identity, form: np.log10(found.cond)},
             title=f"Condition number of the stream basis, {name}",
         ),
         singular_values_picture(

@@ -1,0 +1,177 @@
+"""Checkpoints of other programs, as ``convert`` and ``inspect`` show them."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from streamgauge.cli.terminal import emit_json, note, power, say, stdout, table, warn
+
+if TYPE_CHECKING:
+    from streamgauge.simulate.formats.detect import Recognised
+    from streamgauge.simulate.formats.report import FormatInspection
+    from streamgauge.simulate.formats.sidecar import Sidecar
+
+FormatFlag = Annotated[
+    str | None,
+    typer.Option("--format", metavar="NAME", help="Another program's format, where SRC does not settle it."),
+]
+SetFlag = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="NAME=VALUE", help="A config field that SRC does not say, e.g. hc_eps=1e-6."),
+]
+MapFlag = Annotated[
+    Path | None, typer.Option("--map", metavar="FILE", help="A description (TOML) of a format of your own.")
+]
+
+
+def show_sidecar(made: Sidecar, source: Path, as_json: bool) -> None:
+    """What ``convert`` says about a sidecar."""
+    for text in (*made.record.notes, *made.form.conditioning.notes):
+        note(text)
+    dynamic = [share for share in made.shares if not share.static]
+    if dynamic:
+        worst = max(share.share for share in dynamic)
+        warn(
+            f"{len(dynamic)} of {len(made.shares)} mixers depended on the state (by up to {worst:.1%} in random "
+            "directions) and were taken at their biases: the converted network is another function"
+        )
+    document = sidecar_document(made, source)
+    if as_json:
+        emit_json(document)
+        return
+    stdout().print(table(f"{source} converted to {made.path}", ("", ""), _sidecar_rows(document)))
+
+
+def sidecar_document(made: Sidecar, source: Path) -> dict[str, Any]:
+    """What ``convert --json`` says about a sidecar."""
+    form, counted = made.form, made.ledger
+    gates = [float(g) for vector in form.gates for g in vector]
+    return {
+        "ok": True,
+        "source": str(source),
+        "destination": str(made.path),
+        "format": made.record.format,
+        "spelling": made.record.spelling,
+        "form": form.form,
+        "sites": len(form),
+        "streams": made.record.n,
+        "static_sites": sum(share.static for share in made.shares),
+        "share_max": max(share.share for share in made.shares),
+        "orientation": made.probe.reason,
+        "bars": [[bar.birth, bar.death, bar.slot] for bar in form.bars],
+        "gate_min": min(gates),
+        "gate_max": max(gates),
+        "cond_max": form.conditioning.worst,
+        "residual": float(form.residuals().max(initial=0.0)),
+        "tensors": {"consumed": len(counted.consumed), "kept": len(counted.kept), "dropped": len(counted.dropped)},
+        "bytes_read": made.bytes_read,
+        "bytes_written": made.bytes_written,
+    }
+
+
+def _sidecar_rows(document: dict[str, Any]) -> list[tuple[str, str]]:
+    counted = document["tensors"]
+    return [
+        ("format", f"{document['format']} ({document['spelling']})"),
+        ("form", document["form"]),
+        ("sites, streams", f"{document['sites']}, {document['streams']}"),
+        ("static sites", f"{document['static_sites']} of {document['sites']}"),
+        ("orientation", document["orientation"]),
+        ("gates", f"{document['gate_min']:.3g} to {document['gate_max']:.6g}"),
+        ("largest cond(P_l)", f"{document['cond_max']:.4g}"),
+        ("largest |A P - P' D|", f"{document['residual']:.2g}"),
+        ("tensors", ", ".join(f"{count} {what}" for what, count in counted.items())),
+        ("read, written", f"{document['bytes_read'] / 1e6:.3f} MB, {document['bytes_written'] / 1e6:.3f} MB"),
+    ]
+
+
+def show_recognised(found: Recognised, source: Path, as_json: bool) -> None:
+    """What ``inspect`` says about a format that has nothing to convert."""
+    if as_json:
+        emit_json({"source": str(source), "format": found.name, "converts": False, "reason": found.reason})
+        return
+    say(f"{source}: {found.title}: {found.reason}")
+
+
+def show_inspection(found: FormatInspection, source: Path, as_json: bool, pictures: list[Path]) -> None:
+    """What ``inspect`` says about another program's checkpoint."""
+    for warning in found.warnings:
+        warn(warning)
+    for text in found.notes:
+        note(text)
+    if as_json:
+        emit_json(inspection_document(found, source, pictures))
+        return
+    for made in _tables(found, source):
+        stdout().print(made)
+    for picture in pictures:
+        say(f"picture: {picture}")
+
+
+def inspection_document(found: FormatInspection, source: Path, pictures: list[Path]) -> dict[str, Any]:
+    """What ``inspect --json`` says about another program's checkpoint."""
+    names = (
+        "format",
+        "cond",
+        "log10_sigma",
+        "tolerance",
+        "gap",
+        "tensors",
+        "bytes_total",
+        "bytes_mixers",
+        "bytes_read",
+    )
+    return {
+        "source": str(source),
+        "converts": True,
+        **{name: getattr(found, name) for name in names},
+        "streams": found.record.n,
+        "width": found.record.d,
+        "conventions": dict(found.conventions),
+        "bars": [[bar.birth, bar.death, bar.slot] for bar in found.bars],
+        "sites": [dataclasses.asdict(site) for site in found.sites],
+        "warnings": list(found.warnings),
+        "notes": list(found.notes),
+        "pictures": [str(picture) for picture in pictures],
+    }
+
+
+def _tables(found: FormatInspection, source: Path) -> list[Any]:
+    read = f"{found.bytes_read / 1e6:.3f} of {found.bytes_total / 1e6:.3f} MB read"
+    title = f"{source}: {found.format}, {len(found.sites)} sites, {found.record.n} streams; {read}"
+    mixers = [
+        (
+            str(s.site),
+            s.name,
+            "static" if s.share.static else f"{s.share.share:.1%}",
+            " ".join(f"{x:.3f}" for x in s.singular_values),
+            f"{s.row_error:.1e}",
+            f"{s.column_error:.1e}",
+            "-" if s.saturation is None else f"{s.saturation:.0%}",
+        )
+        for s in found.sites
+    ]
+    streams = [
+        (
+            str(s.site),
+            power(s.log10_running_sigma2),
+            f"{s.running_effective_rank:.2f}",
+            power(s.log10_identity_cond),
+            f"{s.cond:.3g}",
+            " ".join(f"{g:.3f}" for g in s.gates),
+        )
+        for s in found.sites
+    ]
+    columns = ("site", "mixer", "moves by", "singular values", "rows", "columns", "saturated")
+    running = ("site", "running sigma_2", "effective rank", "identity cond", "cond(P)", "gates, graded form")
+    died = sum(bar.death < len(found.sites) for bar in found.bars)
+    bars = f"{len(found.bars)} bars, {died} die; singular values up to {found.tolerance:.2g} count as zero"
+    return [
+        table(title, ("convention", "found"), list(found.conventions.items()), left=2),
+        table("mixers at their biases", columns, mixers, left=2),
+        table(f"streams after each site: {bars}", running, streams),
+    ]

@@ -13,7 +13,15 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 SNIPPETS = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
-SCRIPTS = ["counterexample", "exact_normal_forms", "which_sum_is_one", "convert_trained", "draw_pictures"]
+SCRIPTS = [
+    "audit_a_chain",
+    "convert_trained",
+    "counterexample",
+    "draw_pictures",
+    "exact_normal_forms",
+    "property_test_a_theorem",
+    "which_sum_is_one",
+]
 
 
 def run(*words: object, cwd: Path) -> subprocess.CompletedProcess[str]:

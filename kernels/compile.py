@@ -195,8 +195,14 @@ def rows(
     """Every distinct launch of the situations, in this process, which must not interpret; bfloat16 state."""
     import torch
 
-    recorded = record(n, d, torch.bfloat16, names)
-    return [compiled(name, launch, capability) for name, launch in recorded for capability in capabilities]
+    from streamgauge.kernels import configs
+
+    found = []
+    for capability in capabilities:
+        with configs.for_capability(capability):
+            recorded = record(n, d, torch.bfloat16, names)
+        found += [compiled(name, launch, capability) for name, launch in recorded]
+    return found
 
 
 def table(

@@ -10,8 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
+
+import torch
 
 _forced: list[bool] = []
+_capability: list[int] = []
 
 
 @dataclass(frozen=True)
@@ -38,6 +42,33 @@ def device_tiles() -> Iterator[None]:
         yield
     finally:
         _forced.pop()
+
+
+@contextmanager
+def for_capability(number: int) -> Iterator[None]:
+    """Inside, tiles are those of a device of that capability (90 is 9.0), for compiling without one."""
+    _capability.append(number)
+    try:
+        yield
+    finally:
+        _capability.pop()
+
+
+def capability() -> int:
+    """The present device's compute capability times ten, 0 without a device."""
+    return _capability[-1] if _capability else _present()
+
+
+def _tensor_memory() -> bool:
+    return 100 <= capability() < 120
+
+
+@cache
+def _present() -> int:
+    if not torch.cuda.is_available():
+        return 0
+    major, minor = torch.cuda.get_device_capability()
+    return 10 * major + minor
 
 
 def _small(interpreted: bool) -> bool:
@@ -71,8 +102,9 @@ def project_tile(n: int, d: int, m: int, *, interpreted: bool) -> Tile:
     """The projection of (T, n, d) on m rows; a step takes n * ``width`` numbers of a token."""
     if _small(interpreted):
         return Tile(16, max(64 // padded(n), 16))
-    tokens = max(16, min(64, 4096 // rows_padded(m)))
-    return Tile(tokens, max(16, min(padded(n * d), 64)) // padded(n), warps=8, stages=4)
+    rows = rows_padded(m)
+    columns = max(16, min(padded(n * d), 64, 8192 // rows))
+    return Tile(max(16, min(64, 4096 // rows)), columns // padded(n), warps=8, stages=4 if rows <= 128 else 2)
 
 
 def project_splits(n: int, d: int) -> int:
@@ -86,12 +118,15 @@ def slice_tile(n: int, d: int, m: int, *, size: int, metric: bool, interpreted: 
     ``size``: bytes of a state element.  The sums of a slice take rows x columns registers; 16-bit states leave most.
     """
     rows = rows_padded(m)
-    columns = 128 if rows <= 128 else 64
+    columns = min(128, 16384 // rows)
     width = max(columns // padded(n), 1)
     if _small(interpreted):
         width, parts = 32, 2
     else:
         parts = (1 if metric else 5 if size == 2 else 2) * 4096 // (rows * columns)
+        if _tensor_memory():
+            # Sums and factors lie in 512 columns there, but for products of fewer than 64 rows.
+            width, parts = (max(32 // padded(n), 1), 1) if rows >= 64 else (width, min(parts, 3))
     return Tile(16, width, warps=8, stages=1, parts=max(1, min(parts, 8, -(-d // width))))
 
 

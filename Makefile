@@ -31,6 +31,7 @@ types:
 
 bench: $(STAMP)
 	$(BIN)/streamgauge bench theory
+	$(BIN)/streamgauge bench convert
 	$(BIN)/streamgauge verify --level quick --no-torch
 	$(BIN)/streamgauge verify --level full
 

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
+from streamgauge.cli import bench_convert
 from streamgauge.cli.terminal import JsonFlag, emit_json, help_text, note, progress, stdout, step, table
 from streamgauge.theory.errors import InputError
 
@@ -44,6 +45,7 @@ def theory(
 
 
 app.command("theory", epilog=EXAMPLE, help=help_text(theory))(theory)
+app.command("convert", epilog=bench_convert.EXAMPLE, help=help_text(bench_convert.command))(bench_convert.command)
 
 
 def kernels(

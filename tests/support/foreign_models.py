@@ -47,7 +47,7 @@ def _rounded(arrays: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _logits(rng: Any, n: int = N) -> Any:
-    return 2 * np.eye(n) + rng.normal(0, 2, (n, n))
+    return 2 * np.eye(n) + rng.normal(0, 4, (n, n))  # spread: unfinished sweeps and their order show
 
 
 def megatron(*, dev: bool = False, residual: float = 0.3) -> Foreign:

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from foreign_folders import f32, read_file, write_folder
-from foreign_formulas import run, run_sidecar
+from foreign_formulas import Site, run, run_sidecar
 from foreign_models import ALL, STATIC, D, N, liger, lite, megatron, streams
 from refusals import assert_refused
 
 from streamgauge.simulate.formats.detect import Recognised, read_record
 from streamgauge.simulate.formats.evaluate import coefficients, load, static_mixer
 from streamgauge.simulate.formats.probe import orientation
-from streamgauge.simulate.formats.record import ModelRecord
+from streamgauge.simulate.formats.record import Map, Mixer, ModelRecord
 from streamgauge.simulate.formats.shards import Shards
 from streamgauge.simulate.formats.sidecar import Options, convert_folder
 from streamgauge.simulate.formats.static import static_share
+from streamgauge.theory.errors import InputError
 
 E = np.array([0.7, -1.2, 0.4, 2.0, -0.3])
 
@@ -232,3 +235,72 @@ def test_formats_without_a_mixer_are_recognised(keys: dict[str, tuple[int, ...]]
     assert isinstance(found, Recognised)
     assert found.name == name
     assert_refused(lambda: convert_folder(source, tmp_path / "out", Options()), found.reason[:30].replace("(", r"\("))
+
+
+def _turned(mixer: Mixer) -> Mixer:
+    mixing = mixer.mixing
+    if mixing.recipe is None:
+        return replace(mixer, mixing=replace(mixing, transpose=not mixing.transpose))
+    recipe = replace(mixing.recipe, transpose=not mixing.recipe.transpose)
+    return replace(mixer, mixing=replace(mixing, recipe=recipe))
+
+
+def _recipe(**changes: object) -> Callable[[Mixer], Mixer | None]:
+    def fault(mixer: Mixer) -> Mixer | None:
+        if mixer.mixing.recipe is None:
+            return None
+        return replace(mixer, mixing=replace(mixer.mixing, recipe=replace(mixer.mixing.recipe, **changes)))
+
+    return fault
+
+
+FAULTS: dict[str, Callable[[Mixer], Mixer | None]] = {
+    "turned round": _turned,
+    "reads and writes exchanged": lambda m: replace(m, read=m.write, write=m.read),
+    "write without its factor": lambda m: replace(m, write_map=replace(m.write_map, mult=m.write_map.mult / 2)),
+    "eps on the read": lambda m: replace(m, read_map=replace(m.read_map, eps=m.read_map.eps + 1e-6)),
+    "another norm eps": lambda m: (
+        replace(m, norm=replace(m.norm, eps=m.norm.eps + (1 if m.norm.placement == "clamp" else 1e-6)))
+        if m.mix.weight
+        else None
+    ),
+    "no gamma": lambda m: replace(m, norm=replace(m.norm, gamma=None)) if m.norm.gamma and m.mix.weight else None,
+    "gamma without one": lambda m: replace(m, norm=replace(m.norm, gamma_offset=0.0)) if m.norm.gamma else None,
+    "no tanh": lambda m: replace(m, mix=replace(m.mix, squash="none")) if m.mix.squash == "tanh" else None,
+    "no scale": lambda m: replace(m, mix=replace(m.mix, scale=None)) if m.mix.scale else None,
+    "static": lambda m: replace(m, mix=replace(m.mix, weight=None)) if m.mix.weight else None,
+    "linear read": lambda m: replace(m, read_map=Map("linear")) if m.read_map.kind != "linear" else None,
+    "one sweep": _recipe(iterations=1),
+    "order exchanged": lambda m: (
+        _recipe(order=m.mixing.recipe.order[::-1])(m) if m.mixing.recipe is not None else None
+    ),
+    "no blend": lambda m: replace(m, mixing=replace(m.mixing, blend=None)) if m.mixing.blend else None,
+}
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_every_part_of_a_record_matters(name: str, tmp_path: Path) -> None:
+    """Faults planted in the record one at a time: the comparison with the transcription must notice each."""
+    foreign = ALL[name]()
+    shards = Shards(foreign.folder(tmp_path / "source"))
+    record = read_record(shards, name=foreign.format, given=foreign.given)
+    assert isinstance(record, ModelRecord)
+    x = np.random.default_rng(9).normal(0, 1, (3, N, D)) * 1e-3
+    pairs = list(zip(record.mixers, foreign.sites()))
+
+    def gap(changed: Mixer, site: Site) -> float:
+        try:
+            found = coefficients(changed, load(changed, shards, N, D), x)
+        except InputError:  # the faulty record does not even fit the tensors
+            return np.inf
+        made = [array[0] if array.ndim > want.ndim else array for array, want in zip(found, site(x[0]))]
+        return max(float(np.abs(array - want).max()) for array, want in zip(made, site(x[0])))
+
+    assert max(gap(mixer, site) for mixer, site in pairs) < 1e-12
+    tried = 0
+    for fault, apply in FAULTS.items():
+        changed = [(made, site) for mixer, site in pairs if (made := apply(mixer)) is not None]
+        if changed:
+            assert max(gap(mixer, site) for mixer, site in changed) > 1e-9, fault
+            tried += 1
+    assert tried >= 6

@@ -89,9 +89,9 @@ def write_backward(
     need_dx, need_dy, need_dr, need_dcarry = need
     dx = torch.empty_like(grad) if need_dx else unused(grad)
     dy = torch.empty_like(y) if need_dy else unused(y)
-    dr = r.new_zeros(tokens, n) if need_dr else unused(r)
+    dr = r.new_empty(tokens, n) if need_dr else unused(r)
     given = r if carry is None else carry
-    dcarry = given.new_zeros(tokens, *given.shape[1:]) if need_dcarry else unused(r)
+    dcarry = given.new_empty(tokens, *given.shape[1:]) if need_dcarry else unused(r)
     if grad.numel() and any(need):
         tile = configs.stream_tile(n, d, interpreted=INTERPRETED)
         write_backward_kernel[(triton.cdiv(tokens, tile.tokens),)](
@@ -164,7 +164,7 @@ def read_backward(du: Tensor, x: Tensor, p: Tensor, need_dx: bool, need_dp: bool
     """(dX, dp) of the read."""
     tokens, n, d = x.shape
     dx = torch.empty_like(x) if need_dx else unused(x)
-    dp = p.new_zeros(tokens, n) if need_dp else unused(p)
+    dp = p.new_empty(tokens, n) if need_dp else unused(p)
     if x.numel() and (need_dx or need_dp):
         tile = configs.stream_tile(n, d, interpreted=INTERPRETED)
         read_backward_kernel[(triton.cdiv(tokens, tile.tokens),)](

@@ -73,6 +73,27 @@ def test_the_reference_needs_no_triton_import() -> None:
     assert said(code) == "absent"
 
 
+def test_no_kernel_is_compiled_again_for_another_number_of_tokens() -> None:
+    """Every launch argument that follows from the number of tokens is excluded from specialisation."""
+    pytest.importorskip("triton")
+    code = """
+import importlib, triton
+for name in ("read", "write", "sinkhorn", "coefficients", "streams"):
+    module = importlib.import_module("streamgauge.kernels.triton_" + name)
+    for kernel in vars(module).values():
+        if isinstance(kernel, triton.JITFunction) and kernel.__name__.endswith("_kernel"):
+            free = {p.name for p in kernel.params if p.do_not_specialize}
+            grows = {"tokens", "span", "programs", "splits", "r_step", "carry_step", "p_step"} & set(kernel.arg_names)
+            print(kernel.__name__, sorted(grows - free))
+raise SystemExit("end")
+"""
+    inherited = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=inherited).stdout
+    found = dict(line.split(" ", 1) for line in out.splitlines())
+    assert len(found) >= 10
+    assert set(found.values()) == {"[]"}, found
+
+
 @pytest.mark.parametrize("mode", ["full", "diag", "norm", "identity"])
 def test_the_reference_site_passes_gradcheck(mode: str) -> None:
     n, d = 3, 4

@@ -1,4 +1,4 @@
-"""Every operation, forward and every gradient, against float64 formulas, over pairwise covering arrays and corners."""
+"""Every operation, forward and every gradient, against float64 formulas, over covering arrays and corners."""
 
 from __future__ import annotations
 

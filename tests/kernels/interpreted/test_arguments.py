@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Callable
 
 import pytest
@@ -168,9 +169,8 @@ REFUSALS: dict[str, tuple[Callable[[], object], str]] = {
 @pytest.mark.parametrize("name", REFUSALS)
 def test_refusals(name: str) -> None:
     call, text = REFUSALS[name]
-    with pytest.raises(ValueError, match="^") as caught:
+    with pytest.raises(ValueError, match=re.escape(text)) as caught:
         call()
-    assert text in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
@@ -178,7 +178,7 @@ def test_second_derivatives_raise() -> None:
     x, p = draw(2, 3, 4).requires_grad_(), draw(2, 3, seed=1).requires_grad_()
     u = dispatch.read(x, p, backend="triton")
     (down,) = torch.autograd.grad(u.square().sum(), x, create_graph=True)
-    with pytest.raises(RuntimeError, match="autograd|backward"):
+    with pytest.raises(RuntimeError, match=r"autograd|backward"):
         down.square().sum().backward()
 
 

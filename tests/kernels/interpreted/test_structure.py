@@ -1,4 +1,4 @@
-"""Properties no tolerance can blur: exact fixtures, the norm gate, permutations, tokens that do not see one another."""
+"""What no tolerance can blur: exact fixtures, the norm gate, permutations, tokens that do not see one another."""
 
 from __future__ import annotations
 

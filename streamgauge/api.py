@@ -127,9 +127,12 @@ def sidecar(
     format: str | None = None,
     settings: Mapping[str, str] | None = None,
     map: AnyPath | None = None,
+    full: bool = False,
     force: bool = False,
 ) -> Sidecar:
     """Convert another program's checkpoint (DeepSeek-V4, GLM, Liger, ...) to one file of tensors beside it.
+
+    ``full``: to a complete checkpoint instead, everything else linked or copied byte for byte.
 
     ``mixers``: "exact" (refused where A depends on the state) or "bias" (its dynamic part is dropped).  ``format``,
     ``settings`` (config fields by hand) and ``map`` (a TOML description) say what the folder leaves open.
@@ -140,7 +143,7 @@ def sidecar(
 
     gate = NormGate() if norm is True else norm or None
     options = _options(mixers, format, settings, map)
-    return convert_folder(Path(source), Path(destination), options, form=form, norm=gate, force=force)
+    return convert_folder(Path(source), Path(destination), options, form=form, norm=gate, full=full, force=force)
 
 
 def inspect_format(

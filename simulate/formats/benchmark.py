@@ -96,14 +96,17 @@ def scale_figures(source: Path, place: Path, mixers: int) -> list[ScaleFigure]:
     inspected, first = _timed("inspect", (*own, "inspect", source, "--json"))
     out = place / "converted"
     converted, second = _timed("convert --mixers bias", (*own, "convert", source, out, "--mixers", "bias", "--json"))
+    whole = (*own, "convert", source, place / "full", "--mixers", "bias", "--full", "--json")
+    complete, fourth = _timed("convert --mixers bias --full", whole)
     _, third = _timed("plain read and write", (sys.executable, "-c", PLAIN, source, place / "plain"))
-    ratios = [json.loads(text)["bytes_read"] / mixers for text in (inspected, converted)]
-    sizes = [0, json.loads(converted)["bytes_written"], (place / "plain").stat().st_size]
+    ratios = [json.loads(text)["bytes_read"] / mixers for text in (inspected, converted, complete)]
+    whole_size = sum(path.stat().st_size for path in (place / "full").iterdir())
+    sizes = [0, json.loads(converted)["bytes_written"], whole_size, (place / "plain").stat().st_size]
     headers = Shards(source).header_bytes
     return [
         ScaleFigure(what, seconds, peak, ratio, size / 1e6)
         for (what, seconds, peak), ratio, size in zip(
-            (first, second, third), (*ratios, (mixers + headers) / mixers), sizes
+            (first, second, fourth, third), (*ratios, (mixers + headers) / mixers), sizes
         )
     ]
 

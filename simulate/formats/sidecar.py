@@ -33,6 +33,7 @@ import numpy as np
 
 from streamgauge.simulate import checkpoint
 from streamgauge.simulate.convert import FORMS, gauged_weight, metric, refuse_amplified, refuse_singular
+from streamgauge.simulate.formats import full as full_checkpoint
 from streamgauge.simulate.formats.detect import Recognised, read_record
 from streamgauge.simulate.formats.evaluate import Weights, load, load_head, static_mixer
 from streamgauge.simulate.formats.generic import mapped_record, read_map
@@ -103,9 +104,13 @@ def convert_folder(
     *,
     form: str = "graded",
     norm: NormGate | None = None,
+    full: bool = False,
     force: bool = False,
 ) -> Sidecar:
     """Convert the folder at ``source`` to a sidecar in the new folder ``destination``.
+
+    ``full``: a complete checkpoint instead, with the converted tensors under "streamgauge." names
+    (:mod:`~streamgauge.simulate.formats.full`).
 
     **Raises** :class:`InputError`, one line, for anything that does not fit; nothing is written then, and the source
     is only ever read.
@@ -126,10 +131,13 @@ def convert_folder(
     mixers = static_mixers(record, shards)
     probe = check_orientation(record, mixers, source)
     found = _form(record, mixers, form, norm)
+    name, prefix = (full_checkpoint.CONVERTED, full_checkpoint.PREFIX) if full else (SIDECAR, "")
     with staged(destination) as folder:
-        shares = _write(folder / SIDECAR, record, shards, found, counted, options)
-    written = (destination / SIDECAR).stat().st_size
-    return Sidecar(destination / SIDECAR, record, found, shares, probe, counted, shards.bytes_read, written)
+        shares = _write(folder / name, record, shards, found, counted, options, prefix)
+        if full:
+            full_checkpoint.complete(shards, folder, (*counted.consumed, *counted.dropped))
+    path = destination / name
+    return Sidecar(path, record, found, shares, probe, counted, shards.bytes_read, path.stat().st_size)
 
 
 def static_mixers(record: ModelRecord, shards: Shards) -> list[Floats]:
@@ -198,14 +206,21 @@ def _layout(record: ModelRecord, form: NormalForm) -> dict[str, tuple[int, ...]]
 
 
 def _write(
-    path: Path, record: ModelRecord, shards: Shards, form: NormalForm, counted: Ledger, options: Options
+    path: Path,
+    record: ModelRecord,
+    shards: Shards,
+    form: NormalForm,
+    counted: Ledger,
+    options: Options,
+    prefix: str,
 ) -> tuple[StaticShare, ...]:
     shares: list[StaticShare] = []
     names = sum(len(name) + 8 for name in (*counted.consumed, *counted.dropped))
     reserve = RESERVED + 2 * names + 2048 * len(record.mixers) + sum(map(len, counted.dropped.values()))
-    with TensorWriter(path, _layout(record, form), reserve) as out:
+    layout = {prefix + name: shape for name, shape in _layout(record, form).items()}
+    with TensorWriter(path, layout, reserve) as out:
         for name, array in _tensors(record, shards, form, shares):
-            out.put(name, array)
+            out.put(prefix + name, array)
         document = _document(record, shards, form, counted, options, shares)
         text = json.dumps(document, allow_nan=False)
         out.finish({"format": FORMAT, "format_version": str(FORMAT_VERSION), "record": text})

@@ -34,9 +34,7 @@ def staged(target: Path) -> Iterator[Path]:
     lock = _lock(folder)
     try:
         yield folder
-        for written in folder.iterdir():
-            written.chmod(0o644)
-        folder.chmod(0o755)
+        folder.chmod(0o755)  # files have the user's own mode; a linked one is the source's and is left alone
         _put(folder, target)
     except OSError as error:
         raise InputError(f"{target}: cannot be written ({error.strerror or error})") from None

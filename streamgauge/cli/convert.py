@@ -35,6 +35,9 @@ def command(
             help="Another program's mixers that depend on the state: exact refuses them, bias drops that part."
         ),
     ] = None,
+    full: Annotated[
+        bool, typer.Option("--full", help="Another program's checkpoint whole, not only the converted tensors.")
+    ] = False,
     source_format: FormatFlag = None,
     settings: SetFlag = None,
     described: MapFlag = None,
@@ -46,7 +49,7 @@ def command(
     SRC is never touched; DST appears complete or not at all.
 
     SRC may be another program's checkpoint (DeepSeek-V4, GLM-5.3-Flash, Liger, ...): DST then holds one file with the
-    converted hyper-connection tensors, to stand beside it.
+    converted hyper-connection tensors, to stand beside it; with --full the whole checkpoint.
     """
     if not norm and (eps is not None or cap is not None):
         raise InputError(f"{'--cap' if eps is None else '--eps'}: belongs to the norm gate, expected --norm with it")
@@ -60,9 +63,9 @@ def command(
         _restore(source, destination, force, as_json)
         return
     gate = NormGate(eps or 0.0, cap) if norm else None
-    if mixers or source_format or settings or described or _foreign(source):
+    if mixers or full or source_format or settings or described or _foreign(source):
         given = (source_format, settings or [], described)
-        _sidecar(source, destination, mixers or "exact", form, gate, force, as_json, *given)
+        _sidecar(source, destination, mixers or "exact", form, gate, full, force, as_json, *given)
         return
     from streamgauge.api import convert
 
@@ -89,6 +92,7 @@ def _sidecar(
     mixers: str,
     form: str,
     gate: NormGate | None,
+    full: bool,
     force: bool,
     as_json: bool,
     name: str | None,
@@ -108,6 +112,7 @@ def _sidecar(
             format=name,
             settings=parse_settings(settings),
             map=described,
+            full=full,
             force=force,
         )
     show_sidecar(made, source, as_json)

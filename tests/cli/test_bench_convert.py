@@ -18,6 +18,7 @@ def test_table_and_figures(cli: Cli, tmp_path: Path) -> None:
     assert [row["what"] for row in ran.document["figures"]] == [
         "inspect",
         "convert --mixers bias",
+        "convert --mixers bias --full",
         "plain read and write",
     ]
     for row in ran.document["figures"]:

@@ -1,6 +1,6 @@
 """Converts a folder in forked children and kills them at random moments; one line of JSON says what was found.
 
-    python kill_loop.py SOURCE PLACE KILLS
+    python kill_loop.py SOURCE PLACE KILLS [full]
 
 A process of its own, so that nothing but this loop runs in what is forked, and the imports are paid once.
 """
@@ -24,33 +24,33 @@ def digest(folder: Path) -> dict[str, str]:
     return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(folder.iterdir())}
 
 
-def child(source: Path, out: Path, force: bool) -> int:
+def child(source: Path, out: Path, *, force: bool = False, full: bool = False) -> int:
     process = os.fork()
     if process == 0:
         code = 1
         try:
-            convert_folder(source, out, Options("bias"), force=force)
+            convert_folder(source, out, Options("bias"), force=force, full=full)
             code = 0
         finally:
             os._exit(code)
     return process
 
 
-def main(source: Path, place: Path, kills: int) -> None:
+def main(source: Path, place: Path, kills: int, full: bool) -> None:
     random.seed(0)
     place.mkdir()
     before = digest(source)
     start = time.monotonic()
-    _, status = os.waitpid(child(source, place / "first", False), 0)
+    _, status = os.waitpid(child(source, place / "first", full=full), 0)
     whole = time.monotonic() - start
     wanted = digest(place / "first")
     seen = {"absent": 0, "complete": 0, "replaced": 0, "left": 0}
     wrong = [] if status == 0 else ["the first run failed"]
     for i in range(kills):
-        out, force = place / "out", i % 2 == 1
+        out, force = place / "out", i % 2 == 1 and not full  # a whole checkpoint is never replaced
         if not force:
             shutil.rmtree(out, ignore_errors=True)
-        process = child(source, out, force)
+        process = child(source, out, force=force, full=full)
         time.sleep(random.uniform(0, whole))
         os.kill(process, signal.SIGKILL)
         os.waitpid(process, 0)
@@ -60,7 +60,9 @@ def main(source: Path, place: Path, kills: int) -> None:
             wrong.append(f"kill {i}: {sorted(digest(out))} is not complete")
         seen["complete" if out.exists() else "absent"] += 1
         seen["left"] += any(path.name.startswith(".out.partial.") for path in place.iterdir())
-        _, status = os.waitpid(child(source, out, True), 0)
+        if full:
+            shutil.rmtree(out, ignore_errors=True)
+        _, status = os.waitpid(child(source, out, force=not full, full=full), 0)
         if status != 0 or digest(out) != wanted:
             wrong.append(f"kill {i}: the run after it failed")
         if [path.name for path in place.iterdir() if path.name.startswith(".")]:
@@ -69,4 +71,4 @@ def main(source: Path, place: Path, kills: int) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]))
+    main(Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]), "full" in sys.argv[4:])

@@ -15,15 +15,16 @@ LOOP = Path(__file__).parents[2] / "support" / "kill_loop.py"
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
-def test_twenty_random_kills(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("mode", "kills"), [((), 20), (("full",), 10)])
+def test_random_kills(mode: tuple[str, ...], kills: int, tmp_path: Path) -> None:
     config = {**DEEPSEEK, "hidden_size": 192, "num_hidden_layers": 12}
     source = deepseek_folder(tmp_path / "source", deepseek_arrays(config=config), config=config, shards=True)
-    command = [sys.executable, str(LOOP), str(source), str(tmp_path / "place"), "20"]
+    command = [sys.executable, str(LOOP), str(source), str(tmp_path / "place"), str(kills), *mode]
     ran = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert ran.returncode == 0, ran.stderr
     found = json.loads(ran.stdout)
     assert found["wrong"] == []
-    assert found["seen"]["absent"] >= 3  # some kills did come before the end
+    assert found["seen"]["absent"] >= 2  # some kills did come before the end
     assert found["seen"]["left"] >= 1  # and some in the middle of writing
 
 

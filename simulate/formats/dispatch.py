@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from streamgauge.simulate.checkpoint import SIDECAR
 from streamgauge.simulate.formats.detect import ADAPTERS
 from streamgauge.simulate.formats.shards import CONFIG, INDEX, Shards
 from streamgauge.theory.errors import InputError
@@ -15,9 +16,12 @@ def is_foreign(source: Path) -> bool:
 
     Its config.json does not claim this project's format, and it has an index or tensors of a known format; a folder
     that can be nobody's is left to the reader of the project's own checkpoints.
+    **Raises** :class:`InputError` for a sidecar: only its source says what the network is.
     """
     if not source.is_dir():
         return False
+    if (source / SIDECAR).is_file():
+        raise InputError(f"{source}: holds a converted sidecar, expected the checkpoint that it was made from")
     try:
         config = json.loads((source / CONFIG).read_bytes())
     except FileNotFoundError:

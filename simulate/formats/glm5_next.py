@@ -33,8 +33,8 @@ def record(shards: Shards, settings: Settings) -> ModelRecord:
 
 
 def fits(shards: Shards) -> bool:
-    """Three scales a mixer, and no head."""
-    return keys.fits(shards, 3) and not keys.find(shards).head
+    """Three scales a mixer; a head, if there is one, is not the model's."""
+    return keys.fits(shards, 3)
 
 
 FORMAT = Adapter("glm5-next", "GLM-5.3-Flash", fits, says("glm5_next", "glm5_next_text"), record)

@@ -162,8 +162,9 @@ def check_orientation(record: ModelRecord, mixers: list[Floats], source: Path) -
 def _refuse_dynamic(record: ModelRecord, shards: Shards) -> None:
     dynamic = []
     for mixer in record.mixers:
-        weights = load(mixer, shards, record.n, record.d)
-        share = static_share(mixer, weights, record.n, record.d)
+        if load(mixer, shards, record.n, record.d, bases_only=True).mix.scale == 0:
+            continue  # static whatever the weights, which are read once, later
+        share = static_share(mixer, load(mixer, shards, record.n, record.d), record.n, record.d)
         if not share.static:
             dynamic.append((share.share, mixer, share))
     if dynamic:

@@ -132,3 +132,15 @@ def test_own_checkpoints_stay_own(cli: Cli, checkpoint: Path, tmp_path: Path) ->
     (tmp_path / "folder" / "config.json").write_text(json.dumps(DEEPSEEK))
     assert is_foreign(tmp_path / "folder")
     assert "no safetensors file" in cli("inspect", tmp_path / "folder").err
+
+
+def test_a_sidecar_is_not_a_source(cli: Cli, tmp_path: Path) -> None:
+    source = deepseek_folder(tmp_path / "source", deepseek_arrays(static=True))
+    assert cli("convert", source, tmp_path / "out").code == 0
+    for command in (("inspect", tmp_path / "out"), ("convert", tmp_path / "out", tmp_path / "again")):
+        ran = cli(*command)
+        assert (ran.code, ran.out) == (2, "")
+        assert "out: holds a converted sidecar, expected the checkpoint that it was made from" in ran.err
+    ran = cli("convert", source, tmp_path / "full", "--full", "--json")
+    assert ran.code == 0, ran.err
+    assert ran.document["destination"].endswith("full/streamgauge.safetensors")

@@ -40,9 +40,11 @@ def main(source: Path, place: Path, kills: int, full: bool) -> None:
     random.seed(0)
     place.mkdir()
     before = digest(source)
-    start = time.monotonic()
-    _, status = os.waitpid(child(source, place / "first", full=full), 0)
-    whole = time.monotonic() - start
+    whole = []
+    for attempt in ("first", "second", "third"):
+        start = time.monotonic()
+        _, status = os.waitpid(child(source, place / attempt, full=full), 0)
+        whole.append(time.monotonic() - start)
     wanted = digest(place / "first")
     seen = {"absent": 0, "complete": 0, "replaced": 0, "left": 0}
     wrong = [] if status == 0 else ["the first run failed"]
@@ -51,7 +53,7 @@ def main(source: Path, place: Path, kills: int, full: bool) -> None:
         if not force:
             shutil.rmtree(out, ignore_errors=True)
         process = child(source, out, force=force, full=full)
-        time.sleep(random.uniform(0, whole))
+        time.sleep(random.uniform(0, min(whole)))
         os.kill(process, signal.SIGKILL)
         os.waitpid(process, 0)
         if digest(source) != before:
@@ -67,7 +69,7 @@ def main(source: Path, place: Path, kills: int, full: bool) -> None:
             wrong.append(f"kill {i}: the run after it failed")
         if [path.name for path in place.iterdir() if path.name.startswith(".")]:
             wrong.append(f"kill {i}: the run after it left a partial folder")
-    print(json.dumps({"seen": seen, "wrong": wrong, "seconds": whole}))
+    print(json.dumps({"seen": seen, "wrong": wrong, "seconds": min(whole)}))
 
 
 if __name__ == "__main__":

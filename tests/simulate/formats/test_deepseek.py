@@ -11,6 +11,7 @@ from foreign_folders import DEEPSEEK, bf16, deepseek_arrays, deepseek_folder, f3
 from foreign_formulas import deepseek_head, deepseek_site, run, run_sidecar
 from refusals import assert_refused
 
+from streamgauge.simulate.formats.shards import Shards
 from streamgauge.simulate.formats.sidecar import Options, convert_folder
 
 E = np.array([0.7, -1.2, 0.4, 2.0, -0.3, 0.9])
@@ -202,3 +203,39 @@ def test_a_missing_head_is_ambiguous(tmp_path: Path) -> None:
 def test_names_in_other_spellings() -> None:
     assert spelled("layers.2.hc_attn_fn", "native") == "model.layers.2.attn_hc.fn"
     assert spelled("hc_head_fn", "hybrid") == "model.hc_head.hc_fn"
+
+
+@pytest.mark.parametrize("layers", [4, 16, 43])
+def test_depth_costs_nothing_in_the_graded_form(layers: int, tmp_path: Path) -> None:
+    """Up to 86 mixers from spread bases: the identity gauge is hopeless (cond beyond 1e15), the graded one exact."""
+    config = {**DEEPSEEK, "num_hidden_layers": layers}
+    arrays = deepseek_arrays(7, static=True, config=config)
+    source = deepseek_folder(tmp_path / "source", arrays, config=config)
+    tensors, record = converted(source, tmp_path / "out")
+    made = []
+    for layer in range(layers):
+        for branch in ("attn", "ffn"):
+            t = {p: np.float64(arrays[f"layers.{layer}.hc_{branch}_{p}"]) for p in ("fn", "base", "scale")}
+            made.append(lambda x, t=t: deepseek_site(t, x, rms_eps=1e-5, hc_eps=1e-6, iterations=20))
+    x = run(made, np.outer(np.ones(4), E))
+    y, levels, _ = run_sidecar(tensors, record, E)
+    assert max(relative(p @ b, a) for p, a, b in zip(levels, x, y)) < 1e-11
+    assert max(site["cond"] for site in record["sites"]) < 1e3
+
+
+def test_a_head_that_the_model_does_not_use_is_dropped_and_listed(tmp_path: Path) -> None:
+    source = deepseek_folder(
+        tmp_path / "source", deepseek_arrays(static=True), config={**DEEPSEEK, "model_type": "glm5_next"}
+    )
+    tensors, record = converted(source, tmp_path / "out")
+    assert sorted(record["ledger"]["dropped"]) == ["hc_head_base", "hc_head_fn", "hc_head_scale"]
+    assert (len(record["ledger"]["consumed"]), record["ledger"]["kept"]) == (18, 5)
+    assert "head.linear" in tensors
+
+
+def test_static_checkpoints_are_read_once(tmp_path: Path) -> None:
+    arrays = deepseek_arrays(static=True)
+    source = deepseek_folder(tmp_path / "source", arrays)
+    made = convert_folder(source, tmp_path / "out", Options("exact"))
+    mixers = sum(array.nbytes for array in arrays.values())
+    assert made.bytes_read - mixers <= Shards(source).header_bytes + 2 * 6 * (24 + 3) * 4

@@ -24,7 +24,7 @@ def test_random_kills(mode: tuple[str, ...], kills: int, tmp_path: Path) -> None
     assert ran.returncode == 0, ran.stderr
     found = json.loads(ran.stdout)
     assert found["wrong"] == []
-    assert found["seen"]["absent"] >= 2  # some kills did come before the end
+    assert found["seen"]["absent"] >= 1  # some kills did come before the end
     assert found["seen"]["left"] >= 1  # and some in the middle of writing
 
 

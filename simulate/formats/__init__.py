@@ -7,8 +7,8 @@ record.
 ===============  ====================================  ==================  ==========================================
 format           mixers                                orientation         how the reading is tested
 ===============  ====================================  ==================  ==========================================
-deepseek-v4      Sinkhorn, dynamic                     A = S^T             transcription of the documented formula
-glm5-next        the same, fn in bfloat16, mean head   A = S^T             transcription
+deepseek-v4      Sinkhorn, dynamic                     A = S^T             transformers' forward pass, transcription
+glm5-next        the same, fn in bfloat16, mean head   A = S^T             transformers' forward pass, transcription
 deepseek-v4.1    the same, read one site late          A = S^T             transcription
 liger            Sinkhorn, dynamic                     A = S               the package's own forward pass
 megatron, -dev   Sinkhorn (exp start), dynamic         A = S, dev: S^T     transcription

@@ -304,3 +304,37 @@ def test_every_part_of_a_record_matters(name: str, tmp_path: Path) -> None:
             assert max(gap(mixer, site) for mixer, site in changed) > 1e-9, fault
             tried += 1
     assert tried >= 6
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_every_consumed_tensor_matters(name: str, tmp_path: Path) -> None:
+    """A tensor that can change without changing p, r or A is mapped to nothing."""
+    foreign = ALL[name]()
+    x = np.random.default_rng(9).normal(0, 1, (N, D))
+
+    def made(folder: Path) -> tuple[ModelRecord, np.ndarray]:
+        shards = Shards(folder)
+        record = read_record(shards, name=foreign.format, given=foreign.given)
+        assert isinstance(record, ModelRecord)
+        mixer = record.mixers[1]
+        return record, np.concatenate([part.ravel() for part in coefficients(mixer, load(mixer, shards, N, D), x)])
+
+    record, wanted = made(foreign.folder(tmp_path / "source"))
+    keys = record.mixers[1].tensors()
+    assert {key for key in foreign.arrays if key.startswith(foreign.names[1] + ".")} - set(record.dropped) - {
+        f"{foreign.names[1]}.layer.weight"
+    } == set(keys)
+    for i, key in enumerate(keys):
+        array = np.asarray(foreign.arrays[key])
+        noise = np.random.default_rng(i).normal(0, 0.1, array.shape)
+        _, found = made(foreign.folder(tmp_path / str(i), {key: array + noise}))
+        assert np.abs(found - wanted).max() > 1e-6, key
+
+
+def test_tensors_that_the_source_never_uses_are_dropped_by_name(tmp_path: Path) -> None:
+    foreign = ALL["tokenbender"]()
+    made = convert_folder(foreign.folder(tmp_path / "source"), tmp_path / "out", Options())
+    assert set(made.ledger.dropped) == {
+        f"{name}.{part}" for name in foreign.names for part in ("static_alpha", "norm.gamma")
+    }
+    assert len(made.ledger.consumed) == 3 * len(foreign.names)

@@ -129,9 +129,18 @@ def mixers(shards: Shards, found: Found, given: Numbers, recipe: str) -> tuple[M
     return tuple(out)
 
 
-def beyond(found: Found, layers: int) -> list[int]:
-    """Layers past the config's depth that have mixers of their own (a multi-token-prediction block)."""
-    return sorted({layer for layer, _ in found.mixers if layer >= layers})
+def beyond(found: Found, layers: int, settings: Settings) -> list[int]:
+    """Layers past the config's depth that have mixers of their own (multi-token-prediction blocks).
+
+    **Raises** :class:`InputError` for more of them than the config counts: then its depth is another model's.
+    """
+    past = sorted({layer for layer, _ in found.mixers if layer >= layers})
+    if past and len(past) > settings.integer("num_nextn_predict_layers", least=0, most=1000, default=1):
+        raise InputError(
+            f"config.json num_hidden_layers: found {layers}, but layers {past[0]} to {past[-1]} have mixers too; "
+            "settle it with --set num_hidden_layers=VALUE or --set num_nextn_predict_layers=VALUE"
+        )
+    return past
 
 
 def gated_head(shards: Shards, found: Found, given: Numbers) -> Head:

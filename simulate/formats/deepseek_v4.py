@@ -26,7 +26,7 @@ def record(shards: Shards, settings: Settings) -> ModelRecord:
     mixers = keys.mixers(shards, found, given, "deepseek-v4")
     head = keys.gated_head(shards, found, given)
     blocks = {match[1] for match in map(_MTP.fullmatch, shards.entries) if match}
-    blocks |= {f"layers.{layer}" for layer in keys.beyond(found, given.layers)}
+    blocks |= {f"layers.{layer}" for layer in keys.beyond(found, given.layers, settings)}
     readers = tuple(Reader(block, len(mixers)) for block in sorted(blocks))
     notes = ("the MTP blocks keep their own mixers and read X_L = P_L Y_L",) if readers else ()
     return ModelRecord(

@@ -26,6 +26,7 @@ def record(shards: Shards, settings: Settings) -> ModelRecord:
     engrams = {int(match[1]) for match in map(_ENGRAM.fullmatch, shards.entries) if match}
     readers = [Reader(f"layers.{layer}.engram", 2 * layer, writes=True) for layer in sorted(engrams)]
     drafters = {match[1] for match in map(_MTP.fullmatch, shards.entries) if match}
+    drafters |= {f"layers.{layer}" for layer in keys.beyond(found, given.layers, settings)}
     readers += [Reader(name, len(mixers)) for name in sorted(drafters)]
     return ModelRecord(
         "deepseek-v4.1",

@@ -18,7 +18,7 @@ def record(shards: Shards, settings: Settings) -> ModelRecord:
     found, given = keys.find(shards), keys.numbers(settings)
     mixers = keys.mixers(shards, found, given, "glm5-next")
     dropped = dict.fromkeys(found.head.values(), "the model's head is the mean of the streams")
-    readers = tuple(Reader(f"layers.{layer}", len(mixers)) for layer in keys.beyond(found, given.layers))
+    readers = tuple(Reader(f"layers.{layer}", len(mixers)) for layer in keys.beyond(found, given.layers, settings))
     return ModelRecord(
         "glm5-next",
         found.spelling,

@@ -154,6 +154,10 @@ DAMAGE: dict[str, tuple[Callable[[Path], None], str]] = {
         "hc_eps: found 1e-06 and, in text_config, 0.001",
     ),
     "config deeper": (edited("config.json", lambda d: d.update(num_hidden_layers=4)), "layer 3 has no attn mixer fn"),
+    "config shallower": (
+        edited("config.json", lambda d: d.update(num_hidden_layers=1)),
+        "num_hidden_layers: found 1, but layers 1 to 2 have mixers too",
+    ),
     "config repeated": (
         lambda f: (f / "config.json").write_text('{"hc_mult": 4, "hc_mult": 4}'),
         "'hc_mult' stands twice",

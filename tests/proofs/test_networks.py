@@ -8,19 +8,19 @@ import torch
 
 from streamgauge.kernels import reference
 from streamgauge.proofs import network_parts, networks
-from streamgauge.proofs.ledger.entries import ours_networks as entries
+from streamgauge.proofs.ledger import network_cases as cases
 from streamgauge.proofs.networks import Comparison, same_function
 from streamgauge.simulate.convert import convert_tensors
 from streamgauge.simulate.network import HyperNetwork
 
-DYNAMIC = entries.DYNAMIC
+DYNAMIC = cases.DYNAMIC
 
 
 @pytest.mark.parametrize("fault", conversion_faults.FAULTS)
 @pytest.mark.parametrize("precision", ["float64", "bfloat16"])
 def test_faults_are_noticed(fault: str, precision: str) -> None:
-    config = entries.config(**DYNAMIC)
-    source = networks.network(config, 0, entries.SINGULAR)
+    config = cases.config(**DYNAMIC)
+    source = networks.network(config, 0, cases.SINGULAR)
     made = convert_tensors(config, source.state_dict(), form="graded", norm=None, place="network")
     wrong = HyperNetwork(made.config, [site.branch for site in source._sites()]).to_precision("float64")
     wrong.load_state_dict(made.tensors)
@@ -31,8 +31,8 @@ def test_faults_are_noticed(fault: str, precision: str) -> None:
 
 def test_the_comparison_runs_the_networks_as_given() -> None:
     """By hand: the state after one static site, and the readout, in float64."""
-    config = entries.config(sites=("mlp",), entry="free", readout="linear")
-    net = networks.network(config, 3, entries.SINGULAR)
+    config = cases.config(sites=("mlp",), entry="free", readout="linear")
+    net = networks.network(config, 3, cases.SINGULAR)
     x = networks.inputs(config)
     site = net._sites()[0]
     with torch.no_grad():
@@ -55,10 +55,8 @@ def test_dropout_masks_are_shared_by_seed() -> None:
 
 
 def test_token_gates_depend_on_the_token_and_not_on_the_size_of_the_state() -> None:
-    config = entries.config(entry="free", readout="linear")
-    made = networks.converted(
-        networks.network(config, 0, entries.INVERTIBLE), "graded", norm=entries.NORMS[" + norm"]
-    )
+    config = cases.config(entry="free", readout="linear")
+    made = networks.converted(networks.network(config, 0, cases.INVERTIBLE), "graded", norm=cases.NORMS[" + norm"])
     site = made._sites()[0]
     direction = torch.randn(3, 3, 16, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     gated = network_parts.TokenGated.of(site, direction)
@@ -72,8 +70,8 @@ def test_token_gates_depend_on_the_token_and_not_on_the_size_of_the_state() -> N
 
 
 def test_stream_norm_is_the_only_change() -> None:
-    config = entries.config(sites=("mlp",), entry="free", readout="linear")
-    net = networks.network(config, 0, entries.INVERTIBLE)
+    config = cases.config(sites=("mlp",), entry="free", readout="linear")
+    net = networks.network(config, 0, cases.INVERTIBLE)
     site = net._sites()[0]
     normed = network_parts.StreamNormed.of(site)
     state = net.enter(networks.inputs(config))
@@ -105,7 +103,7 @@ def test_float64_runs_on_the_reference_whatever_the_backend(monkeypatch: pytest.
     monkeypatch.setattr(backends, "available", lambda name: True)
     monkeypatch.setattr(backends, "device", lambda: "cpu")
     monkeypatch.setattr("streamgauge.simulate.network.operations", note)
-    pair = entries.compare(precision="float32", **DYNAMIC)()
+    pair = cases.compare(precision="float32", **DYNAMIC)()
     with backends.using("triton"):
         same_function(pair)
     assert set(seen) == {"reference", "triton"}

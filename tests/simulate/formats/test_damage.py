@@ -68,6 +68,17 @@ def header_changed(change: Callable[[dict[str, Any]], Any]) -> Callable[[Path], 
     return apply
 
 
+def with_hole(folder: Path) -> None:
+    """Eight bytes that no tensor owns, between the header and the data."""
+    data = (folder / SHARD).read_bytes()
+    length = struct.unpack("<Q", data[:8])[0]
+    document = json.loads(data[8 : 8 + length])
+    for spec in document.values():
+        spec["data_offsets"] = [at + 8 for at in spec["data_offsets"]]
+    text = json.dumps(document).encode()
+    (folder / SHARD).write_bytes(struct.pack("<Q", len(text)) + text + bytes(8) + data[8 + length :])
+
+
 def truncated(folder: Path) -> None:
     data = (folder / SHARD).read_bytes()
     (folder / SHARD).write_bytes(data[:-7])
@@ -114,6 +125,7 @@ DAMAGE: dict[str, tuple[Callable[[Path], None], str]] = {
         ),
         "overlaps the one before it",
     ),
+    "hole": (with_hole, "leaves a hole of 8 bytes"),
     "index climbs out": (with_table(lambda t: t.update({"embed.weight": "../x"})), r"names '\.\./x'"),
     "index absolute": (with_table(lambda t: t.update({"embed.weight": "/etc/passwd"})), "names '/etc/passwd'"),
     "link out": (linked_out, "is a link out of the folder"),

@@ -338,3 +338,31 @@ def test_tensors_that_the_source_never_uses_are_dropped_by_name(tmp_path: Path) 
         f"{name}.{part}" for name in foreign.names for part in ("static_alpha", "norm.gamma")
     }
     assert len(made.ledger.consumed) == 3 * len(foreign.names)
+
+
+def test_two_formats_that_both_agree_are_ambiguous(tmp_path: Path) -> None:
+    from foreign_folders import DEEPSEEK, deepseek_arrays
+
+    arrays = {**deepseek_arrays(), **lite("mhc").arrays}
+    config = {**DEEPSEEK, "hyper_conn_type": "mhc", "hyper_conn_n": N}
+    source = write_folder(tmp_path / "source", {k: f32(v) for k, v in arrays.items()}, config)
+    message = "the tensors fit DeepSeek-V4, .*; give --format deepseek-v4 or .*--format mhc-lite"
+    assert_refused(lambda: read_record(Shards(source)), message)
+    found = read_record(Shards(source), name="mhc-lite")
+    assert isinstance(found, ModelRecord)
+    assert found.format == "mhc-lite"
+
+
+def test_variants_of_lucidrains_that_are_another_function_are_refused(tmp_path: Path) -> None:
+    foreign = streams("mhc", dynamic=0.0)
+    name = foreign.names[2]
+    cases = {
+        "averages 2 proposals": {f"{name}.dynamic_alpha_fn": np.zeros((2, D, N + 1))},
+        "mixes the streams before its norm": {f"{name}.maybe_mix_streams.weight": np.eye(N)[..., None, None]},
+    }
+    for i, (message, changed) in enumerate(cases.items()):
+        source = foreign.folder(tmp_path / str(i), changed)
+        assert_refused(lambda source=source: read_record(Shards(source), given=foreign.given), message)
+    wide = {f"{n}.static_alpha": np.ones((N, N + 2)) for n in foreign.names}
+    source = foreign.folder(tmp_path / "wide", wide)
+    assert_refused(lambda: read_record(Shards(source), given=foreign.given), "several input views or fractions")

@@ -51,6 +51,7 @@ MAX_DENOMINATOR_BITS = 100_000  # of the common denominator of one matrix
 RATIONAL = re.compile(r"(?!-0$)(-?(?:0|[1-9][0-9]*))(?:/([1-9][0-9]*))?")  # lowest terms are checked apart
 MAX_WORK = 400_000_000  # multiplications of 30-bit digits, about; --work raises it
 MAX_DEGREE = 1000  # of one variable
+EXPONENT_BITS = (2 * MAX_DEGREE).bit_length()  # of one variable in a product of two monomials
 MAX_VARIABLES = 64
 MIXER_LIMIT = Fraction(1, 10**12)  # backward error of A_l, relative to ||A_l||
 OTHER_LIMIT = Fraction(1, 10**9)  # the same for reads, writes, entry, readout, metric and controllers
@@ -588,23 +589,26 @@ def check_rank(data: Field) -> str:
     return f"the {rows} x {cols} matrix has rank {k} exactly"
 
 
-Poly = dict[tuple[int, ...], int]
+Poly = dict[int, int]
+"""Coefficients by monomial; the exponents stand in one integer, the first variable highest: products add them."""
 
 
 def polynomial(given: Field, variables: int) -> Poly:
     """Terms [coefficient, exponents] in strictly decreasing order of the exponents; not the zero polynomial."""
     out: Poly = {}
-    last: tuple[int, ...] | None = None
+    last: int | None = None
     for term in given.items():
         coefficient, powers = term.items(2)
-        exponents = tuple(power.integer(MAX_DEGREE) for power in powers.items(variables))
+        monomial = 0
+        for power in powers.items(variables):
+            monomial = monomial << EXPONENT_BITS | power.integer(MAX_DEGREE)
         p, q = coefficient.pair()
         if not p or q != 1:
             raise coefficient.refused("expected an integer that is not zero")
-        if last is not None and exponents >= last:
+        if last is not None and monomial >= last:
             raise powers.refused("terms are not in strictly decreasing order")
-        out[exponents] = p
-        last = exponents
+        out[monomial] = p
+        last = monomial
     if not out:
         raise given.refused("the zero polynomial")
     return out
@@ -615,35 +619,43 @@ def check_nullstellensatz(data: Field) -> str:
     ctx = data.ctx
     data.having((*HEAD, "variables", "polynomials", "cofactors", "constant"))
     data["numbers"].choice(("rational",))
+    variables = data["variables"].items()
+    if len(variables) > MAX_VARIABLES:  # first: the search for a name twice is quadratic
+        raise data["variables"].refused(f"more than {MAX_VARIABLES}")
     names: list[str] = []
-    for given in data["variables"].items():
+    for given in variables:
         name = given.value
         if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]{0,15}", name) or name in names:
             raise given.refused(f"found {_kind(name)}, expected a new name of up to 16 letters")
         names.append(name)
-    if len(names) > MAX_VARIABLES:
-        raise data["variables"].refused(f"more than {MAX_VARIABLES}")
     polynomials = data["polynomials"].items()
     cofactors = data["cofactors"].items(len(polynomials))
     p, q = data["constant"].pair()
     if p <= 0 or q != 1:
         raise data["constant"].refused("expected a positive integer")
-    left = {(0,) * len(names): -p}
+    left = {0: -p}
     for sides in zip(polynomials, cofactors):
         ctx.place = sides[1].place
         f, h = (polynomial(side, len(names)) for side in sides)
         a, b = (max(c.bit_length() for c in side.values()) // 30 + 1 for side in (f, h))
-        ctx.spend(len(f) * len(h) * (40 + 10 * len(names) + a * b))
+        ctx.spend(len(f) * len(h) * (400 + 8 * len(names) + a * b))  # a new term costs memory too
         for e, x in f.items():
             for t, y in h.items():
-                power = tuple(map(int.__add__, e, t))
-                left[power] = left.get(power, 0) + x * y
+                left[e + t] = left.get(e + t, 0) + x * y
     for power, x in left.items():
         if x:
-            monomial = " ".join(f"{v}^{e}" for v, e in zip(names, power) if e) or "1"
-            raise Refused("cofactors", f"sum h f - C has a term in {monomial[:80]}")
+            raise Refused("cofactors", f"sum h f - C has a term in {_monomial(names, power)[:80]}")
     plural = "polynomials have no common zero"
     return f"{len(polynomials)} {plural} over any field whose characteristic does not divide {str(p)[:40]}"
+
+
+def _monomial(names: list[str], power: int) -> str:
+    """Its exponents, taken apart again."""
+    parts = []
+    for name in reversed(names):
+        power, exponent = divmod(power, 1 << EXPONENT_BITS)
+        parts.append(f"{name}^{exponent}" if exponent else "")
+    return " ".join(filter(None, reversed(parts))) or "1"
 
 
 KINDS: dict[str, Callable[[Field], str]] = {

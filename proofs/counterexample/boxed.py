@@ -36,18 +36,22 @@ class Boxed:
 
     @property
     def mu(self) -> Fraction:
+        """mu = 1^T r1."""
         return Fraction(sum(self.r1))
 
     @property
     def nu(self) -> Fraction:
+        """nu = 1^T r2."""
         return Fraction(sum(self.r2))
 
     @property
     def omega(self) -> Fraction:
+        """omega = p2 1 / 2."""
         return Fraction(sum(self.p2)) * HALF
 
     @property
     def rho(self) -> Fraction:
+        """rho = p2 r1."""
         return Fraction(sum(x * y for x, y in zip(self.p2, self.r1)))
 
     def mhc(self) -> Network:

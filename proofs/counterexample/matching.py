@@ -219,11 +219,3 @@ def refuted(network: Network) -> Verdict:
                     facts = {"x": [str(v) for v in x], "network": found.str(9), "target": value.str(9)}
                     return Verdict(True, f"differs at x = ({x[0]}, {x[1]})", facts)
     return Verdict(False, f"meets the target at {tried} points", {"points": tried})
-
-
-def of_network(network: Network) -> TwoSite:
-    """The two-stream pure iHC as :class:`TwoSite`."""
-    first, second = network.sites
-    return TwoSite(
-        first.read, first.write, first.branch, second.read, second.write, second.branch, network.readout[0]
-    )

@@ -38,8 +38,6 @@ from streamgauge.theory.verdict import Verdict
 MOST_BALLS, NARROWEST = 20_000, Fraction(1, 2**40)
 SAMPLES = {10: 0.907937, 20: 6.59569e-4, 40: 2.17516e-11, 80: 1.47853e-27}
 """Q^4 - phi(phi(Q)) at Q, six digits."""
-NEGATIVE_SAMPLES = {10: 1.03282e-5, 20: 3.39868e-13}
-"""phi(phi(-Q)) at Q."""
 
 
 @dataclass(frozen=True)

@@ -262,6 +262,7 @@ VECTOR = vector_gates(3, [[Fraction(1, 2), 0], [1, Fraction(1, 3)], [0, 1]])
 
 
 def unabsorbed() -> VectorGates:
+    """The mean-gated network, and itself with the vector gates put in: nothing is absorbed."""
     return VectorGates(VECTOR.mean_gated, with_mixers(VECTOR.mean_gated, VECTOR.diagonal.mixers))
 
 

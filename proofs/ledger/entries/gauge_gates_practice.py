@@ -216,6 +216,7 @@ def anchor_on(value: Anchored) -> Verdict:
 
 
 def anchored(mixers: Sequence[flint.fmpq_mat]) -> Anchored:
+    """A chain with the basis and gates of its graded form."""
     form = normal_form(Chain(mixers), "graded")
     return Anchored(tuple(mixers), form.gauge, tuple(form.diagonal(l) for l in range(len(form))))
 

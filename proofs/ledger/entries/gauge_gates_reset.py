@@ -275,6 +275,7 @@ def are_intervals(value: Intervals) -> Verdict:
 
 
 def intervals(mixers: Sequence[flint.fmpq_mat], n: int) -> Intervals:
+    """A chain with the basis and bars of its 0/1 form."""
     form = normal_form(Chain(mixers, dim=n), "binary")
     return Intervals(tuple(mixers), form.gauge, tuple((bar.birth, bar.death, bar.slot) for bar in form.bars))
 

@@ -136,6 +136,7 @@ RATIONAL_GATES = (
 
 
 def theorem_3(gates: Sequence[Sequence[int | Fraction]], seed: int = 0) -> Pair:
+    """A network with these static gates, and the norm-gated one."""
     net = network([diagonal(g) for g in gates], seed=seed, signed=True, ends="free")
     return Pair(net, norm_gated(net), "diagonal")
 
@@ -277,6 +278,7 @@ def norm_gated_equivalent(value: Normed) -> Verdict:
 
 
 def normed(net: Network, *, same_entry: bool = False) -> Normed:
+    """A network with its 0/1 gated form and the scaled equation."""
     form = normal_form(chain_of(net), "binary")
     return Normed(Pair(net, network_of(form), "binary", same_entry=same_entry), scaled(net.mixers))
 
@@ -360,6 +362,7 @@ def carry_is_identity(value: Driven) -> Verdict:
 
 
 def driven(sites: int, gates: Sequence[int | Fraction] = (1, 1)) -> Driven:
+    """Writes and gates of a network whose sites all have these gates."""
     net = network([diagonal(gates)] * sites, seed=sites)
     return Driven(net.writes, net.mixers)
 

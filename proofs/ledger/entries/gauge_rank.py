@@ -64,6 +64,7 @@ HALF = mean_gate(3, Fraction(1, 2))
 
 
 def float_pair(sites: int) -> FloatPair:
+    """A float chain of mean gates of 1/2, and its identity form."""
     net = chain_of(network([HALF] * sites, seed=5, ends="free")).floating()
     form = identity_form(net)
     carries = [form.diagonal(l) for l in range(sites)]

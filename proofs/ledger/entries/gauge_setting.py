@@ -51,6 +51,7 @@ def is_update(step: Step) -> Verdict:
 
 
 def step(kind: str, a: flint.fmpq_mat) -> Step:
+    """One step of a network with mixer ``a`` and a quadratic branch."""
     net, n = network([a], seed=3), a.nrows()
     x = flint.fmpq_mat(n, 2, [flint.fmpq(i * i - 3, 2) for i in range(2 * n)])
     return Step(kind, net, x, a * x + net.writes[0] * quadratic(net.reads[0] * x))

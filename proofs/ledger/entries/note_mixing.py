@@ -42,14 +42,17 @@ def two_streams(a: Fraction) -> Matrix:
 
 
 def ones(n: int) -> Matrix:
+    """The (n, 1) column of ones."""
     return column(*[1] * n)
 
 
 def square(v: Matrix) -> flint.fmpq:
+    """v^T v."""
     return (v.transpose() * v)[0, 0]
 
 
 def is_doubly_stochastic(a: Matrix) -> bool:
+    """No negative entry, and all row and column sums 1, exactly."""
     unit = ones(a.nrows())
     return min(a.entries()) >= 0 and a * unit == unit and a.transpose() * unit == unit
 

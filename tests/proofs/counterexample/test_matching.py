@@ -18,7 +18,6 @@ from streamgauge.proofs.counterexample.matching import (
     TwoSite,
     growth_bound,
     growth_case,
-    of_network,
     refuted,
     symbolic_remainder,
     tail_case,
@@ -33,6 +32,14 @@ units = st.builds(Unit, act=st.sampled_from([SWISH, GELU, RELU, IDENTITY]), m=no
 branches = st.builds(lambda us: Branch(tuple(us)), st.lists(units, min_size=1, max_size=3))
 rows = st.tuples(numbers, numbers)
 pures = st.builds(TwoSite, a=rows, u=rows, first=branches, b=rows, v=rows, second=branches)
+
+
+def of_network(network: networks.Network) -> TwoSite:
+    """The two-stream pure iHC as :class:`TwoSite`."""
+    first, second = network.sites
+    return TwoSite(
+        first.read, first.write, first.branch, second.read, second.write, second.branch, network.readout[0]
+    )
 
 
 @quick

@@ -27,6 +27,7 @@ class Launch:
 
     @property
     def name(self) -> str:
+        """The kernel's name."""
         return str(self.kernel.fn.__name__)
 
 

@@ -34,10 +34,12 @@ def shared(gradient: Tensor, like: Tensor) -> Tensor:
 
 
 def unused(like: Tensor) -> Tensor:
+    """The empty tensor that stands for a gradient not asked for."""
     return like.new_empty(0)
 
 
 def shapes(x: Tensor, tile: configs.Tile) -> dict[str, int]:
+    """What every kernel on the state x (T, n, d) is told of its shape and tile."""
     n = x.shape[1]
     return {"n": n, "NP": configs.padded(n), "BT": tile.tokens, "BD": tile.width, "num_warps": tile.warps}
 

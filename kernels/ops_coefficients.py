@@ -70,6 +70,7 @@ def carry_tail(mode: str, n: int) -> tuple[int, ...] | None:
 
 
 def finish_options(mode: str, recipe: Sequence[str], numbers: Sequence[float], iterations: int) -> dict[str, Any]:
+    """Mode and recipe as arguments of the two kernels that finish the coefficients."""
     order, start, eps_mode = recipe
     start_eps, eps, temperature = numbers[3:]
     return {

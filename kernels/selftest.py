@@ -42,6 +42,7 @@ class Comparison:
 
     @property
     def ok(self) -> bool:
+        """Within tolerance, and the same twice."""
         return self.error <= self.tolerance and self.repeats
 
 

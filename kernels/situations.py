@@ -57,6 +57,7 @@ class Situation:
 
     @property
     def name(self) -> str:
+        """Operation and mode, e.g. "write norm"."""
         return f"{self.op} {self.mode}".strip()
 
     def draw(

@@ -157,6 +157,7 @@ class Slope:
 
     @property
     def ratio(self) -> float | None:
+        """Bytes a token over the least possible; None where no floor is known."""
         return None if self.floor is None else self.per_token / self.floor
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from streamgauge.kernels.triton_common import load_wide, times_brief, wide_dot
+from streamgauge.kernels.triton_common import load_wide, square, times_brief, wide_dot
 from streamgauge.kernels.triton_sinkhorn import sweeps, sweeps_backward
 
 # ||X||^2 of states from 1e-30 to the end of float32: two sums, of X scaled by 2^40 and by 2^-66.
@@ -183,27 +183,14 @@ def finish_kernel(
             z = normalised(h, projections, scale, base, first, 2 * n + row, mask, real, splits, stride, size)
             tl.store(carry + target, tl.sigmoid(z), mask=mask)
         if MODE == "full":
-            pair = ((s[:, None] < n) & (s[None, :] < n))[None, :, :]
-            entry = (s[:, None] * n + s[None, :])[None, :, :]
-            inside = live[:, None, None] & pair
-            z = normalised(
-                h,
-                projections,
-                scale,
-                base,
-                first[:, :, None],
-                2 * n + entry,
-                inside,
-                pair,
-                splits,
-                stride,
-                size[:, :, None],
-            )
+            pair, inside, target = square(t, s, live, n, n * n, TRANSPOSE)
+            row = 2 * n + (s[:, None] * n + s[None, :])[None, :, :]
+            first, size = first[:, :, None], size[:, :, None]
+            z = normalised(h, projections, scale, base, first, row, inside, pair, splits, stride, size)
             mixed, _ = sweeps(z / temperature, pair, eps, start_eps, ITERATIONS, FIRST, SOFTMAX, EPS_MODE, LOGS)
             if LOGS:
                 mixed = tl.exp(mixed)
-            spot = (s[None, :] * n + s[:, None])[None, :, :] if TRANSPOSE else entry
-            tl.store(carry + (t * (n * n))[:, None, None] + spot, mixed, mask=inside)
+            tl.store(carry + target, mixed, mask=inside)
 
 
 @triton.jit
@@ -292,29 +279,15 @@ def finish_backward_kernel(
             up = load_wide(dcarry + source, mask) * slope(z)
             total += tl.sum(spread(dh, sums, up, value, factor, first, 2 * n + row, mask, real, size, m, programs), 1)
         if MODE == "full":
-            pair = ((s[:, None] < n) & (s[None, :] < n))[None, :, :]
-            entry = (s[:, None] * n + s[None, :])[None, :, :]
-            inside = live[:, None, None] & pair
-            value, factor, z = kept(h, scale, base, first[:, :, None], 2 * n + entry, inside, pair)
-            spot = (s[None, :] * n + s[:, None])[None, :, :] if TRANSPOSE else entry
-            up = load_wide(dcarry + (t * (n * n))[:, None, None] + spot, inside)
+            pair, inside, source = square(t, s, live, n, n * n, TRANSPOSE)
+            row = 2 * n + (s[:, None] * n + s[None, :])[None, :, :]
+            first, size = first[:, :, None], size[:, :, None]
+            value, factor, z = kept(h, scale, base, first, row, inside, pair)
+            up = load_wide(dcarry + source, inside)
             z = z / temperature
             up = (
                 sweeps_backward(z, up, pair, eps, start_eps, ITERATIONS, FIRST, SOFTMAX, EPS_MODE, LOGS) / temperature
             )
-            parts = spread(
-                dh,
-                sums,
-                up,
-                value,
-                factor,
-                first[:, :, None],
-                2 * n + entry,
-                inside,
-                pair,
-                size[:, :, None],
-                m,
-                programs,
-            )
+            parts = spread(dh, sums, up, value, factor, first, row, inside, pair, size, m, programs)
             total += tl.sum(tl.sum(parts, 2), 1)
     tl.store(along + t, total / (n * d), mask=live)

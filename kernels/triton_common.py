@@ -38,6 +38,17 @@ def load_wide(pointers, mask):
 
 
 @triton.jit
+def square(t, s, live, n, step, TRANSPOSE: tl.constexpr):
+    """Matrices (t, i, j), one for each token, ``step`` apart; TRANSPOSE: entry (i, j) lies where (j, i) would.
+
+    Which entries are no padding (1, i, j), which of those belong to a live token, and their places.
+    """
+    pair = ((s[:, None] < n) & (s[None, :] < n))[None, :, :]
+    entry = s[None, :] * n + s[:, None] if TRANSPOSE else s[:, None] * n + s[None, :]
+    return pair, live[:, None, None] & pair, (t * step)[:, None, None] + entry[None, :, :]
+
+
+@triton.jit
 def norm_parts(g, n, eps, cap):
     """Of gates g (t, s), padding 0: the unit vector g/|g|, |g|, c(g), and whether c is free to move.
 
@@ -82,8 +93,7 @@ def load_carry(carry, t, s, live, n: tl.constexpr, step, eps, cap, MODE: tl.cons
     """The carry of each token: (t, i, j) for "full", factors (t, s) otherwise; ``step`` 0 shares one among tokens."""
     NP: tl.constexpr = s.shape[0]
     if MODE == "full":
-        places = (t * step)[:, None, None] + (s[:, None] * n + s[None, :])[None, :, :]
-        inside = live[:, None, None] & ((s[:, None] < n) & (s[None, :] < n))[None, :, :]
+        _, inside, places = square(t, s, live, n, step, False)
         out = load_wide(carry + places, inside)
     elif MODE == "identity":
         out = tl.full([1, NP], 1.0, tl.float32)

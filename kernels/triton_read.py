@@ -26,6 +26,7 @@ def read_forward_kernel(
     BT: tl.constexpr,
     BD: tl.constexpr,
 ):
+    """out (T, d) = p X, one tile of tokens and features."""
     t = tl.program_id(0).to(tl.int64) * BT + tl.arange(0, BT)
     s = tl.arange(0, NP).to(tl.int64)
     c = tl.program_id(1).to(tl.int64) * BD + tl.arange(0, BD)
@@ -56,6 +57,7 @@ def read_backward_kernel(
     BT: tl.constexpr,
     BD: tl.constexpr,
 ):
+    """dX = p^T du, and dp = du X^T of each token, summed over the whole width."""
     t = tl.program_id(0).to(tl.int64) * BT + tl.arange(0, BT)
     s = tl.arange(0, NP).to(tl.int64)
     live = t < tokens

@@ -15,7 +15,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from streamgauge.kernels.triton_common import load_wide
+from streamgauge.kernels.triton_common import load_wide, square
 
 
 @triton.jit
@@ -175,11 +175,10 @@ def sinkhorn_forward_kernel(
     LOGS: tl.constexpr,
     BT: tl.constexpr,
 ):
+    """out (T, n, n) = the swept logits / temperature."""
     t = tl.program_id(0).to(tl.int64) * BT + tl.arange(0, BT)
     s = tl.arange(0, NP).to(tl.int64)
-    inside = ((s[:, None] < n) & (s[None, :] < n))[None, :, :]
-    mask = (t < tokens)[:, None, None] & inside
-    places = (t * (n * n))[:, None, None] + (s[:, None] * n + s[None, :])[None, :, :]
+    inside, mask, places = square(t, s, t < tokens, n, n * n, False)
     z = load_wide(logits + places, mask) / temperature
     mixed, _ = sweeps(z, inside, eps, start_eps, ITERATIONS, FIRST, SOFTMAX, EPS_MODE, LOGS)
     if LOGS:
@@ -205,11 +204,10 @@ def sinkhorn_backward_kernel(
     LOGS: tl.constexpr,
     BT: tl.constexpr,
 ):
+    """dlogits (T, n, n) from the gradient of the swept matrix."""
     t = tl.program_id(0).to(tl.int64) * BT + tl.arange(0, BT)
     s = tl.arange(0, NP).to(tl.int64)
-    inside = ((s[:, None] < n) & (s[None, :] < n))[None, :, :]
-    mask = (t < tokens)[:, None, None] & inside
-    places = (t * (n * n))[:, None, None] + (s[:, None] * n + s[None, :])[None, :, :]
+    inside, mask, places = square(t, s, t < tokens, n, n * n, False)
     z = load_wide(logits + places, mask) / temperature
     up = load_wide(grad + places, mask)
     back = sweeps_backward(z, up, inside, eps, start_eps, ITERATIONS, FIRST, SOFTMAX, EPS_MODE, LOGS)

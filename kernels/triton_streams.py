@@ -46,6 +46,32 @@ def coefficient_part(state, dh, along, size, rows, triangle, METRIC: tl.constexp
     return tl.reshape(through, [BT, NP, BD]) - pulled * (along / size), scaled, measured
 
 
+@triton.jit
+def piece(k, s, first, n, d, BD: tl.constexpr):
+    """Features of the slice's piece k; which lanes (s, c) are no padding; their places in a token or a row of W."""
+    c = first + k * BD + tl.arange(0, BD)
+    return c, (s < n)[:, None] & (c < d)[None, :], (s * d)[:, None] + c[None, :]
+
+
+@triton.jit
+def slab(k, s, row, first, n, d, m, BD: tl.constexpr):
+    """Places of piece k in W (m, n d), as (row, s, c), and which are no padding."""
+    _, fits, inner = piece(k, s, first, n, d, BD)
+    return (row * (n * d))[:, None, None] + inner[None, :, :], (row < m)[:, None, None] & fits[None, :, :]
+
+
+@triton.jit
+def add_weight(total, given, state, errors, EXACT: tl.constexpr):
+    """total + X^T (dh / rms) of one piece, (s c, row); ``given``: the state as it was stored."""
+    K: tl.constexpr = total.shape[0]
+    BT: tl.constexpr = state.shape[0]
+    if given.dtype == tl.bfloat16:
+        total = times_brief(tl.trans(tl.reshape(given, [BT, K])), errors, total)
+    else:
+        total = wide_dot(tl.trans(tl.reshape(state, [BT, K])), errors, total, EXACT, False)
+    return total
+
+
 @triton.jit(do_not_specialize=["tokens", "span", "carry_step", "p_step"])
 def streams_backward_kernel(
     dx,
@@ -98,13 +124,10 @@ def streams_backward_kernel(
     rows = ()
     sums = ()
     for k in tl.static_range(PARTS):
-        c = first + k * BD + tl.arange(0, BD)
-        fits = (s < n)[:, None] & (c < d)[None, :]
-        slab = (row * (n * d))[:, None, None] + ((s * d)[:, None] + c[None, :])[None, :, :]
-        slab_fits = (row < m)[:, None, None] & fits[None, :, :]
         part = tl.zeros([MP, NP * BD], tl.float32)
         if COEFFICIENTS:
-            part = tl.reshape(load_wide(weight + slab, slab_fits), [MP, NP * BD])
+            cells, real = slab(k, s, row, first, n, d, m, BD)
+            part = tl.reshape(load_wide(weight + cells, real), [MP, NP * BD])
         rows = rows + (part,)  # noqa: RUF005 (the compiler has no unpacking)
         # Columns of W first: long enough for the matrix units, which then take both factors from shared memory.
         sums = sums + (tl.zeros([NP * BD, MP], tl.float32),)  # noqa: RUF005
@@ -125,9 +148,7 @@ def streams_backward_kernel(
             factors = load_carry(carry, t, s, live, n, carry_step, eps, cap, MODE)
         added = ()
         for k in tl.static_range(PARTS):
-            c = first + k * BD + tl.arange(0, BD)
-            fits = (s < n)[:, None] & (c < d)[None, :]
-            inner = (s * d)[:, None] + c[None, :]
+            c, fits, inner = piece(k, s, first, n, d, BD)
             places = (t * (n * d))[:, None, None] + inner[None, :, :]
             inside = live[:, None, None] & fits[None, :, :]
             back = tl.zeros([BT, NP, BD], tl.float32)
@@ -136,12 +157,7 @@ def streams_backward_kernel(
                 given = tl.load(x + places, mask=inside, other=0.0)
                 state = given.to(tl.float32)
                 if NEED_DWEIGHT:
-                    if x.dtype.element_ty == tl.bfloat16:
-                        sum_weight = times_brief(tl.trans(tl.reshape(given, [BT, NP * BD])), errors, sum_weight)
-                    else:
-                        sum_weight = wide_dot(
-                            tl.trans(tl.reshape(state, [BT, NP * BD])), errors, sum_weight, EXACT, False
-                        )
+                    sum_weight = add_weight(sum_weight, given, state, errors, EXACT)
                 back, scaled, measured = coefficient_part(state, errors, pull, size, rows[k], triangle, METRIC, EXACT)
                 if NEED_DMETRIC:
                     outer = tl.sum(measured[:, :, None, :] * scaled[:, None, :, :], 3)
@@ -158,13 +174,9 @@ def streams_backward_kernel(
 
     if NEED_DWEIGHT:
         for k in tl.static_range(PARTS):
-            c = first + k * BD + tl.arange(0, BD)
-            fits = (s < n)[:, None] & (c < d)[None, :]
-            slab = (row * (n * d))[:, None, None] + ((s * d)[:, None] + c[None, :])[None, :, :]
-            slab_fits = (row < m)[:, None, None] & fits[None, :, :]
-            tl.store(
-                dweight + share * m * (n * d) + slab, tl.reshape(tl.trans(sums[k]), [MP, NP, BD]), mask=slab_fits
-            )
+            cells, real = slab(k, s, row, first, n, d, m, BD)
+            found = tl.reshape(tl.trans(sums[k]), [MP, NP, BD])
+            tl.store(dweight + share * m * (n * d) + cells, found, mask=real)
     if NEED_DMETRIC:
         part_of = (share * tl.num_programs(0) + tl.program_id(0)) * (n * n)
         tl.store(dmetric + part_of + corner, sum_metric, mask=pair)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from streamgauge.kernels.triton_common import apply_carry, load_carry, load_wide, norm_gates_backward, rounded
+from streamgauge.kernels.triton_common import apply_carry, load_carry, load_wide, norm_gates_backward, rounded, square
 
 _ANY = ["tokens", "r_step", "carry_step"]  # not specialised: one binary for every token count
 
@@ -34,6 +34,7 @@ def write_forward_kernel(
     BT: tl.constexpr,
     BD: tl.constexpr,
 ):
+    """out (T, n, d) = A X + r y, one tile of tokens and features."""
     t = tl.program_id(0).to(tl.int64) * BT + tl.arange(0, BT)
     s = tl.arange(0, NP).to(tl.int64)
     c = tl.program_id(1).to(tl.int64) * BD + tl.arange(0, BD)
@@ -77,6 +78,7 @@ def write_backward_kernel(
     BT: tl.constexpr,
     BD: tl.constexpr,
 ):
+    """dX = A^T dX', dy = r^T dX', and dr = dX' y^T and dcarry of each token, summed over the whole width."""
     t = tl.program_id(0).to(tl.int64) * BT + tl.arange(0, BT)
     s = tl.arange(0, NP).to(tl.int64)
     live = t < tokens
@@ -115,9 +117,8 @@ def write_backward_kernel(
         tl.store(dr + (t * n)[:, None] + s[None, :], sum_r, mask=streams)
     if NEED_DCARRY:
         if MODE == "full":
-            pair = ((s[:, None] < n) & (s[None, :] < n))[None, :, :]
-            spots = (t * (n * n))[:, None, None] + (s[:, None] * n + s[None, :])[None, :, :]
-            tl.store(dcarry + spots, sum_carry, mask=live[:, None, None] & pair)
+            _, entries, spots = square(t, s, live, n, n * n, False)
+            tl.store(dcarry + spots, sum_carry, mask=entries)
         else:
             if MODE == "norm":
                 g = load_wide(carry + (t * carry_step)[:, None] + s[None, :], streams)

@@ -265,9 +265,9 @@ G43 = Claim(
         Case("(1, 1, 0, 0), 60 sites", Masks([(1, 1, 0, 0)] * 60)),
     ),
     note="||D||_2 = sqrt(n) ||g||_inf / ||g||_2 >= 1, with equality only for equal |g_i|: the norm gate gives up "
-    "mHC's one guarantee, a carry of norm at most 1. The plain gate keeps it; deaths in turn stay under sqrt(e). What "
-    "the essay defines, the mean square over the directions, is kept at every site (G41). The cap that it offers helps "
-    "only below sqrt(4/3) = 1.155 here, where the normalisation is given up (G45).",
+    "mHC's one guarantee, a carry of norm at most 1. The plain gate keeps it; deaths in turn stay under sqrt(e). "
+    "What the essay defines, the mean square over the directions, is kept at every site (G41). The cap that it "
+    "offers helps only below sqrt(4/3) = 1.155 here, where the normalisation is given up (G45).",
 )
 
 

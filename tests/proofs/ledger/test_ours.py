@@ -19,6 +19,7 @@ from streamgauge.proofs.ledger.entries import (
     note_states,
     ours_certificates,
     ours_closure,
+    ours_counterexample_cost,
     ours_dynamic,
     ours_floats,
     ours_form,
@@ -177,3 +178,15 @@ def test_helmert_basis_is_orthogonal() -> None:
 def test_three_streams_of_the_seed_need_no_weight() -> None:
     a, _, _, _, u, _ = ours_closure.THREE_STREAMS
     assert float(to_floats(a * u)[0, 0]) == 0.0
+
+
+def test_the_search_in_pure_ihc_has_the_budget_with_which_the_others_arrive() -> None:
+    """A control with less would fail for want of steps: gated iHC fails then, too."""
+    check = ours_counterexample_cost.CE17.literal
+    assert check is not None
+    control = check.control.value
+    jobs = [case.value for case in check.cases(Level.QUICK)]
+    assert {job.kind for job in jobs} == {"gated iHC", "mHC"}
+    for job in jobs:
+        assert replace(job, kind=control.kind) == control
+    assert not check.predicate(replace(jobs[0], starts=8, iterations=6))

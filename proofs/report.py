@@ -69,6 +69,35 @@ def write_report(document: Mapping[str, Any], folder: str | Path) -> list[Path]:
     return [*(target / name for name in pages), *sorted({path for paths in certificates.values() for path in paths})]
 
 
+def prepare_folder(folder: str | Path) -> None:
+    """Make the folder before anything is computed, and look whether a report may be written into it.
+
+    **Raises** :class:`InputError` where the folder cannot be written, or holds a report.html or ledger.json that is
+    not of this program: those are never overwritten.
+    """
+    target = Path(folder)
+    if target.exists() and not target.is_dir():
+        raise InputError(f"{folder}: is a file, expected a folder")
+    try:
+        target.mkdir(parents=True, exist_ok=True)
+        for name in ("report.html", "ledger.json"):
+            if (target / name).is_dir() or ((target / name).exists() and not _is_ours(target / "ledger.json")):
+                raise InputError(f"{target / name}: is not a report of this program, expected another folder")
+        _write(target / "ledger.json.check", "")
+        (target / "ledger.json.check").unlink()
+    except OSError as error:
+        raise InputError(f"{folder}: cannot be written ({error.strerror}), expected a writable folder") from None
+
+
+def _is_ours(ledger: Path) -> bool:
+    """Whether that file is a ``ledger.json`` of an earlier run."""
+    try:
+        found = json.loads(ledger.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return False
+    return isinstance(found, dict) and found.get("format") == "streamgauge ledger"
+
+
 def render(document: Mapping[str, Any], certificates: Mapping[str, Sequence[str]] | None = None) -> str:
     """The page; ``certificates``: links by claim id."""
     formulas = Formulas()

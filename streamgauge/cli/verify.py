@@ -53,9 +53,11 @@ def command(
 
     if level not in (each.value for each in Level):
         raise InputError(f"--level: found {level!r}, expected quick or full")
-    if out is not None and out.exists() and not out.is_dir():
-        raise InputError(f"{out}: is a file, expected a folder")
     chosen = select(claim or (), document or ())
+    if out is not None:
+        from streamgauge.proofs.report import prepare_folder
+
+        prepare_folder(out)
     setting = Setting(Level(level), backend, frozenset() if torch else frozenset({"torch"}))
     with progress("verifying", total=len(chosen)) as bar:
         run = run_ledger(chosen, setting, progress=lambda each: step(bar, each.id))

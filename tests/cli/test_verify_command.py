@@ -70,6 +70,26 @@ def test_report(cli: Cli, tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.parametrize("name", ["report.html", "ledger.json"])
+def test_files_of_others_are_not_overwritten(
+    name: str, cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / name).write_text("mine")
+    monkeypatch.setattr(run, "run_ledger", lambda *_, **__: pytest.fail("nothing may be computed first"))
+    ran = cli("verify", "--claim", "N04", "--out", tmp_path)
+    assert (ran.code, ran.out) == (2, "")
+    assert ran.err.endswith(f"{name}: is not a report of this program, expected another folder\n")
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+    assert (tmp_path / name).read_text() == "mine"
+
+
+def test_the_folder_is_tried_before_anything_is_computed(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run, "run_ledger", lambda *_, **__: pytest.fail("nothing may be computed first"))
+    ran = cli("verify", "--claim", "N04", "--out", "/proc/nowhere")
+    assert ran.code == 2
+    assert "cannot be written" in ran.err
+
+
 BAD: dict[str, tuple[tuple[str, ...], str]] = {
     "claim": (("--claim", "G99"), "claim: found 'G99', expected an id of the ledger"),
     "document": (("--document", "Q"), "document: found 'Q', expected one of G, E, N, T, ours"),

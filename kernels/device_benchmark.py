@@ -99,10 +99,7 @@ def timings(
     for situation in situations:
         tensors = situation.draw(n, d, tokens, dtype=dtype, device=where)
         for direction, seconds in _passes(partial(situation.run, "triton"), tensors, timer):
-            shape = (n, d, dtype.itemsize)
-            moved = tokens * floor(situation, direction, *shape) + weight_bytes(situation, direction, n, d)
-            work = tokens * flops(situation, direction, n, d)
-            found.append(_timing(situation.name, direction, seconds, moved, work, device))
+            found.append(_timing(situation.name, situation, direction, seconds, (n, d, tokens), dtype, device))
     return found
 
 
@@ -127,9 +124,7 @@ def peer_timings(
     found = []
     for name, call, tensors in runs:
         for direction, seconds in _passes(call, tensors, timer):
-            shape = (n, d, dtype.itemsize)
-            moved = tokens * floor(site, direction, *shape) + weight_bytes(site, direction, n, d)
-            found.append(_timing(name, direction, seconds, moved, tokens * flops(site, direction, n, d), device))
+            found.append(_timing(name, site, direction, seconds, (n, d, tokens), dtype, device))
     return found
 
 
@@ -145,7 +140,19 @@ def _passes(
     return [("forward", timer(lambda: call(tensors))), ("backward", timer(backward))]
 
 
-def _timing(name: str, direction: str, seconds: float, moved: float, work: float, device: Device) -> Timing:
+def _timing(
+    name: str,
+    situation: Situation,
+    direction: str,
+    seconds: float,
+    shape: tuple[int, int, int],
+    dtype: torch.dtype,
+    device: Device,
+) -> Timing:
+    """``name`` took ``seconds`` for what ``situation`` does, on ``shape`` = (n, d, tokens)."""
+    n, d, tokens = shape
+    moved = tokens * floor(situation, direction, n, d, dtype.itemsize) + weight_bytes(situation, direction, n, d)
+    work = tokens * flops(situation, direction, n, d)
     speed = moved / seconds / 1e12
     return Timing(
         name,

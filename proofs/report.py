@@ -109,7 +109,7 @@ def render(document: Mapping[str, Any], certificates: Mapping[str, Sequence[str]
         undefined=jinja2.StrictUndefined,
     )
     environment.filters["math"] = lambda text: Markup(formulas.text(text or ""))
-    environment.filters["value"] = lambda value: value_html(value)
+    environment.filters["value"] = value_html
     environment.filters["seconds"] = seconds
     claims = document["claims"]
     by_id = {claim["id"]: claim for claim in claims}

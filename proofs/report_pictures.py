@@ -60,8 +60,7 @@ def barcode_picture() -> Picture:
         _svg(parts, height),
         f"Barcode with {len(bars)} bars over {sites} sites: {words}",
         f"Bars of a four-stream chain whose averages have rank 3 and 1: {len(bars)} bars, of which {died} are sent "
-        f"to "
-        "zero (a cross) and replaced by a newborn direction (a dot).",
+        "to zero (a cross) and replaced by a newborn direction (a dot).",
     )
 
 
@@ -110,15 +109,18 @@ class _Axes:
     y: tuple[float, float]
 
     def at(self, x: float, y: float) -> tuple[float, float]:
+        """Drawing coordinates of a point."""
         left, right, top, bottom = 58, 14, 12, 40
         across = left + (WIDTH - left - right) * (x - self.x[0]) / (self.x[1] - self.x[0])
         return across, HEIGHT - bottom - (HEIGHT - top - bottom) * (y - self.y[0]) / (self.y[1] - self.y[0])
 
     def line(self, xs: Sequence[float], ys: Sequence[float], kind: str) -> str:
+        """A curve of that class."""
         points = " ".join("{:.1f},{:.1f}".format(*self.at(x, y)) for x, y in zip(xs, ys))
         return f'<polyline class="curve {kind}" points="{points}"/>'
 
     def frame(self, name: str, xs: Sequence[float], ys: Sequence[int]) -> list[str]:
+        """Grid and labels; ``xs`` the ticks of the axis called ``name``, ``ys`` powers of ten."""
         parts = []
         for y in ys:
             (left, height), (right, _) = self.at(self.x[0], y), self.at(self.x[1], y)

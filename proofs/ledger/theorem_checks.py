@@ -8,6 +8,7 @@ from math import isqrt
 
 import flint
 
+from streamgauge.proofs.ledger.gauge_checks import carry_fault
 from streamgauge.proofs.ledger.tools import (
     Network,
     diagonal,
@@ -27,14 +28,14 @@ from streamgauge.theory.verdict import Verdict
 class Pair:
     """A network and what is said to be the same one, with the data that connects them.
 
-    ``gauge`` P_0..P_L; the mixers of ``converted`` are the gates D_l (with c_l in them for Theorem 3), of ``kinds``
-    "identity", "binary" or "norm"; ``stored``: the gates before the norm gate, or None.
+    ``gauge`` P_0..P_L; the mixers of ``converted`` are the gates D_l (with c_l in them for Theorem 3), of the class
+    ``carry`` ("identity", "binary" or "diagonal"); ``stored``: the gates before the norm gate, or None.
     """
 
     source: Network
     converted: Network
     gauge: tuple[flint.fmpq_mat, ...]
-    kinds: str
+    carry: str
     stored: tuple[tuple[Fraction, ...], ...] | None = None
 
 
@@ -44,11 +45,9 @@ def _equation(pair: Pair) -> Verdict:
         found = same_matrix(pair.gauge[l + 1] * gates, a * pair.gauge[l], f"site {l}: P' D against A P")
         if not found:
             return found
-        entries = [gates[i, j] for i in range(gates.nrows()) for j in range(gates.ncols()) if i != j]
-        main = [gates[i, i] for i in range(min(gates.nrows(), gates.ncols()))]
-        kind = {"identity": set(main) <= {1}, "binary": set(main) <= {0, 1}, "norm": True}[pair.kinds]
-        if any(entries) or not kind:
-            return verdict(False, f"site {l}: the carry is not a {pair.kinds} gate", site=l, carry=gates)
+        fault = carry_fault(gates, pair.carry)
+        if fault:
+            return verdict(False, f"site {l}: the carry is not {pair.carry}: {fault}", site=l, carry=gates)
     for l, p in enumerate(pair.gauge):
         if p.det() == 0:
             return verdict(False, f"level {l}: P is singular", level=l, gauge=p)
@@ -59,7 +58,7 @@ def _factors(pair: Pair) -> Verdict:
     """For a norm gate: D_l = c diag(g) with ``c^2 ||g||^2 = n``, c > 0, or c = 1 where g = 0."""
     for l, stored in enumerate(pair.stored or ()):
         size, gates = sum(g * g for g in stored), pair.converted.mixers[l]
-        c = next((Fraction(str(gates[i, i])) / g for i, g in enumerate(stored) if g), Fraction(1))
+        c = next((exact.fraction(gates[i, i]) / g for i, g in enumerate(stored) if g), Fraction(1))
         if c <= 0 or c * c * size != (len(stored) if size else 0):
             return verdict(False, f"site {l}: c = {c} is not sqrt(n) / ||g||", site=l, c=c, gates=stored)
         if diagonal([c * g for g in stored]) != gates:
@@ -101,7 +100,7 @@ def converted_pair(source: Network, form: NormalForm) -> Pair:
         gauge[0].inv() * source.entry,
         source.readout * gauge[-1],
     )
-    return Pair(source, made, tuple(gauge), "norm" if stored else form.form, stored)
+    return Pair(source, made, tuple(gauge), "diagonal" if stored else form.form, stored)
 
 
 def _root(square: Fraction) -> Fraction:

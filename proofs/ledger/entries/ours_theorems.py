@@ -115,7 +115,7 @@ def _reset() -> Pair:
 def _without_reset() -> Pair:
     """The control of Theorem 1: the same gauge for a singular mixer, carried as if nothing died."""
     pair = _reset()
-    return replace(pair, kinds="identity")
+    return replace(pair, carry="identity")
 
 
 def _wrong_write() -> Pair:

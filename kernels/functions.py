@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from streamgauge.kernels import ops
+from streamgauge.kernels.reference import check_numbers
 
 STATE_DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 MOST_STREAMS = 16
@@ -39,7 +40,8 @@ def flat_coefficient(where: str, value: Tensor, lead: torch.Size, tail: tuple[in
     **Raises** ValueError for another shape, or for float64, which the kernels would round.
     """
     axes = value.ndim - len(tail)
-    if axes < 0 or tuple(value.shape[axes:]) != tail or axes > len(lead):
+    fits = 0 <= axes <= len(lead) and tuple(value.shape[axes:]) == tail
+    if not fits or any(a not in (1, b) for a, b in zip(value.shape[:axes], lead[len(lead) - axes :])):
         expected = f"(..., {', '.join(map(str, tail))})"
         raise ValueError(f"{where}: found shape {tuple(value.shape)}, expected {expected} for tokens {tuple(lead)}")
     if value.dtype == torch.float64 or not value.is_floating_point():
@@ -175,6 +177,7 @@ def sinkhorn(
         raise ValueError(f"sinkhorn eps_mode: found {eps_mode!r}, expected 'add', 'clamp' or 'none'")
     if iterations < 1:
         raise ValueError(f"sinkhorn iterations: found {iterations}, expected at least 1")
+    check_numbers(start_eps, eps, temperature)
     n = logits.shape[-1]
     flat = flat_coefficient("sinkhorn logits", logits, logits.shape[:-2], (n, n))
     numbers = (order[0], start, float(start_eps), float(eps), eps_mode, iterations, float(temperature))

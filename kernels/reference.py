@@ -45,6 +45,7 @@ def sinkhorn(
         raise ValueError(f"sinkhorn eps_mode: found {eps_mode!r}, expected 'add', 'clamp' or 'none'")
     if iterations < 1:
         raise ValueError(f"sinkhorn iterations: found {iterations}, expected at least 1")
+    check_numbers(start_eps, eps, temperature)
     first, second = (_AXES[name] for name in order)
 
     in_logs = eps_mode == "none" and start_eps == 0
@@ -137,10 +138,13 @@ def write(
     ``c(gates) diag(gates) X`` with c of :func:`norm_factor`; "identity" ``X``.
     """
     _same_streams("write r", r, x)
+    if y.ndim < 1 or y.shape[-1] != x.shape[-1] or not _meet(y.shape[:-1], x.shape[:-2]):
+        raise ValueError(f"write y: found shape {tuple(y.shape)}, expected (..., d) with state {tuple(x.shape)}")
     wide = torch.promote_types(x.dtype, r.dtype)
     state = x.to(wide)
     if mode == "full":
-        if mixer is None or mixer.shape[-2:] != (x.shape[-2], x.shape[-2]):
+        square = (x.shape[-2], x.shape[-2])
+        if mixer is None or mixer.shape[-2:] != square or not _meet(mixer.shape[:-2], x.shape[:-2]):
             found = None if mixer is None else tuple(mixer.shape)
             raise ValueError(f"write mixer: found shape {found}, expected (..., {x.shape[-2]}, {x.shape[-2]})")
         # einsum, not matmul: matmul picks its kernel by requires_grad, and the last bit with it (and is slower here).
@@ -176,6 +180,21 @@ def norm_factor(g: Tensor, eps: float = 0.0, cap: float | None = None) -> Tensor
     return torch.where(dead, 1.0, factor)
 
 
+def check_numbers(start_eps: float, eps: float, temperature: float) -> None:
+    """**Raises** ValueError unless a Sinkhorn recipe's numbers are such that it stays finite."""
+    for name, value in (("start_eps", start_eps), ("eps", eps)):
+        if not 0 <= value < float("inf"):
+            raise ValueError(f"sinkhorn {name}: found {value}, expected a number of at least 0")
+    if not 0 < temperature < float("inf"):
+        raise ValueError(f"sinkhorn temperature: found {temperature}, expected a number above 0")
+
+
+def _meet(given: torch.Size, tokens: torch.Size) -> bool:
+    """Whether the two broadcast."""
+    return all(a == b or a == 1 or b == 1 for a, b in zip(reversed(given), reversed(tokens)))
+
+
 def _same_streams(where: str, given: Tensor, x: Tensor) -> None:
-    if x.ndim < 2 or given.ndim < 1 or given.shape[-1] != x.shape[-2]:
+    fits = x.ndim >= 2 and given.ndim >= 1 and given.shape[-1] == x.shape[-2]
+    if not fits or not _meet(given.shape[:-1], x.shape[:-2]):
         raise ValueError(f"{where}: found shape {tuple(given.shape)}, expected (..., n) with state {tuple(x.shape)}")

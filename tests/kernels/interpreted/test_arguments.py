@@ -142,12 +142,33 @@ def test_partly_shared_coefficients() -> None:
     assert down.shape == p.shape
 
 
+RECIPE = {
+    "order": ("rows", "columns"),
+    "start": "exp",
+    "start_eps": 0.0,
+    "eps": 0.0,
+    "eps_mode": "none",
+    "iterations": 1,
+}
 REFUSALS: dict[str, tuple[Callable[[], object], str]] = {
     "float64 state": (lambda: dispatch.read(draw(2, 3, 4).double(), draw(2, 3), backend="triton"), "read x: found"),
     "float64 coefficient": (lambda: dispatch.read(draw(2, 3, 4), draw(2, 3).double(), backend="triton"), "read p"),
     "17 streams": (lambda: dispatch.read(draw(2, 17, 4), draw(2, 17), backend="triton"), "n 1 to 16"),
     "wrong streams": (lambda: dispatch.read(draw(2, 3, 4), draw(2, 4), backend="triton"), "read p: found shape"),
     "wrong tokens": (lambda: write(draw(2, 3, 4), draw(3, 4), draw(2, 3), "identity"), "write y: found"),
+    "tokens of p": (lambda: dispatch.read(draw(2, 3, 4), draw(5, 3), backend="triton"), "read p: found shape (5, 3)"),
+    "tokens of the mixer": (
+        lambda: write(draw(2, 3, 4), draw(2, 4), draw(2, 3), "full", draw(5, 3, 3)),
+        "write mixer: found shape (5, 3, 3)",
+    ),
+    "temperature": (
+        lambda: dispatch.sinkhorn(draw(2, 3, 3), backend="triton", **RECIPE, temperature=0.0),
+        "sinkhorn temperature: found 0.0",
+    ),
+    "eps": (
+        lambda: dispatch.sinkhorn(draw(2, 3, 3), backend="triton", **{**RECIPE, "eps": -1.0}),
+        "sinkhorn eps: found -1.0",
+    ),
     "no mixer": (lambda: write(draw(2, 3, 4), draw(2, 4), draw(2, 3), "full"), "write mixer: found None"),
     "mode": (lambda: write(draw(2, 3, 4), draw(2, 4), draw(2, 3), "half"), "write mode: found 'half'"),
     "cap": (lambda: write(draw(2, 3, 4), draw(2, 4), draw(2, 3), "norm", draw(2, 3), cap=0.0), "cap 0.0"),

@@ -143,10 +143,15 @@ def near(eps: Fraction) -> Network:
     return Network((first, Site(identity(2), (eps, -eps), (HALF, HALF))), (E,))
 
 
+def wide_q(n: int) -> Row:
+    """q = e_1 - e_2 in n dimensions."""
+    return (1, -1, *[0] * (n - 2))
+
+
 def wide_mhc(n: int, v: Row) -> Network:
     """n streams, all read out: ``A_0 x + q phi(Q) + v phi(phi(Q))`` with A_0 = J + I, q = e_1 - e_2."""
     mixer = tuple(tuple(HALF if i < 2 and j < 2 else int(i == j) for j in range(n)) for i in range(n))
-    q = (1, -1, *[0] * (n - 2))
+    q = wide_q(n)
     sites = (Site(mixer, q, q), Site(identity(n), tuple(x * HALF for x in q), v))
     return Network(sites, identity(n))
 
@@ -154,18 +159,13 @@ def wide_mhc(n: int, v: Row) -> Network:
 def one_more_stream(n: int, v: Row) -> Network:
     """The same function as pure iHC with n + 1 streams; the last starts at zero and holds phi(Q)."""
     a0 = wide_mhc(n, v).sites[0].mixer
-    q = a_q(n)
+    q = wide_q(n)
     s = sum(x * y for x, y in zip(q, v)) * HALF
     new = (*[0] * n, 1)
     back = tuple(y - x * s for x, y in zip(q, v))
     sites = (Site(identity(n + 1), (*q, 0), new), Site(identity(n + 1), new, (*back, s)))
     readout = tuple((*row, x) for row, x in zip(a0, q))
-    return Network(sites, readout, tuple((*row,) for row in (*identity(n), (0,) * n)))
-
-
-def a_q(n: int) -> Row:
-    """q = e_1 - e_2 in n dimensions."""
-    return (1, -1, *[0] * (n - 2))
+    return Network(sites, readout, (*identity(n), (0,) * n))
 
 
 def wide_target(n: int, v: Row) -> Callable[[Sequence[Any]], list[Any]]:
@@ -176,7 +176,7 @@ def wide_target(n: int, v: Row) -> Callable[[Sequence[Any]], list[Any]]:
         inner = PSI(x[0] - x[1])
         return [
             (mean if i < 2 else x[i]) + qi * inner + sp.sympify(vi) * PSI(inner)
-            for i, (qi, vi) in enumerate(zip(a_q(n), v))
+            for i, (qi, vi) in enumerate(zip(wide_q(n), v))
         ]
 
     return wanted

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -22,6 +22,7 @@ from streamgauge.proofs.ledger.gauge_cases import (
     with_mixers,
 )
 from streamgauge.proofs.ledger.gauge_checks import Pair, equivalent
+from streamgauge.proofs.ledger.mixers import product
 from streamgauge.proofs.ledger.tools import counted, drawn, fixed, rational, verdict
 from streamgauge.theory import exact
 from streamgauge.theory.chain import Chain
@@ -221,25 +222,24 @@ class Product:
     limit: str
 
 
-def _product(mixers: Sequence[flint.fmpq_mat]) -> flint.fmpq_mat:
-    out = exact.identity(mixers[0].nrows())
-    for a in mixers:
-        out = a * out
-    return out
-
-
 def _spread(a: flint.fmpq_mat) -> Fraction:
     """tau(A) = max over rows of half their l1 distance (Dobrushin)."""
     rows = [[exact.fraction(x) for x in line] for line in a.tolist()]
     return max(sum((abs(x - y) for x, y in zip(one, other)), Fraction(0)) / 2 for one in rows for other in rows)
 
 
+def _miss(whole: flint.fmpq_mat, limit: str) -> Fraction:
+    """The largest entry of the difference from J, or else from the matrix whose rows are all the first one."""
+    n = whole.nrows()
+    target = uniform(n) if limit == "J" else flint.fmpq_mat(n, n, whole.tolist()[0] * n)
+    return max(abs(exact.fraction(x)) for x in (whole - target).entries())
+
+
 def collapses(value: Product) -> Verdict:
     """The product is within 1/100 of J (or of a matrix with equal rows), entry by entry."""
-    whole = _product(value.mixers)
+    whole = product(value.mixers)
     n, rank = whole.nrows(), whole.rank()
-    target = uniform(n) if value.limit == "J" else rational([[Fraction(str(x)) for x in whole.tolist()[0]]] * n)
-    miss = max(abs(exact.fraction(x)) for x in (whole - target).entries())
+    miss = _miss(whole, value.limit)
     reason = f"product of {len(value.mixers)} sites is {float(miss):.3g} from {value.limit}, its rank {rank} of {n}"
     return verdict(miss <= Fraction(1, 100), reason, miss=float(miss), rank=rank, limit=value.limit)
 
@@ -252,11 +252,10 @@ def collapses_at_rate(value: Product) -> Verdict:
         if any(sum(line) != 1 for line in a.tolist()):
             return verdict(False, f"site {l}: a row does not sum to 1", site=l, mixer=a)
         bound *= 1 - n * exact.fraction(min(a.entries()))
-    whole = _product(value.mixers)
+    whole = product(value.mixers)
     if _spread(whole) > bound:
         return verdict(False, "tau above the bound", tau=float(_spread(whole)), bound=float(bound))
-    limit = uniform(n) if value.limit == "J" else rational([[Fraction(str(x)) for x in whole.tolist()[0]]] * n)
-    miss = max(abs(exact.fraction(x)) for x in (whole - limit).entries())
+    miss = _miss(whole, value.limit)
     if miss > bound:
         reason = f"the product is {float(miss):.3g} from {value.limit}, above the bound {float(bound):.3g}"
         return verdict(False, reason, miss=float(miss), bound=float(bound), limit=value.limit)

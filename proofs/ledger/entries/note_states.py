@@ -141,12 +141,16 @@ def _along_trajectory(value: Trajectory) -> Verdict:
 
 def _single_stream(value: tuple[float, Fraction, Fraction]) -> Verdict:
     """n = 1: is the carry exactly 1 while the block differs from x + F(x) for some branch?"""
-    logit, p, q = value
-    carry = float(sinkhorn([[logit]], "paper").mixer[0, 0])
+    carry, p, q = value
     x = Fraction(3, 2)
     differs = q * (p * x) ** 2 != x**2 or q * (p * x) != x  # branches F(z) = z^2 and F(z) = z
     reason = f"carry {carry}; with p = {p}, q = {q} the block {'is not' if differs else 'is'} x + F(x)"
     return verdict(carry == 1.0 and differs, reason, carry=carry, p=p, q=q)
+
+
+def _mixer(logit: float) -> float:
+    """What Sinkhorn makes of a single logit."""
+    return float(sinkhorn([[logit]], "paper").mixer[0, 0])
 
 
 X = sympy.Matrix(sympy.symbols("x1 x2"))
@@ -304,10 +308,10 @@ CLAIMS = (
             "Sinkhorn of a single logit, and blocks with sigmoid reads and writes.",
             _single_stream,
             fixed(
-                Case("zero logits", (0.0, Fraction(1, 2), Fraction(1))),
-                Case("logit -7", (-7.0, Fraction(9, 10), Fraction(3, 2))),
+                Case("zero logits", (_mixer(0.0), Fraction(1, 2), Fraction(1))),
+                Case("logit -7", (_mixer(-7.0), Fraction(9, 10), Fraction(3, 2))),
             ),
-            Case("p = q = 1 is the plain block", (0.0, Fraction(1), Fraction(1))),
+            Case("p = q = 1 is the plain block", (_mixer(0.0), Fraction(1), Fraction(1))),
         ),
         hypotheses=(
             "one stream; exact Sinkhorn, which makes the 1 x 1 mixer 1",
@@ -364,8 +368,8 @@ CLAIMS = (
             Case("frozen mixer", (_frozen, (Fraction(1), Fraction(-100)), (Fraction(11, 10), Fraction(-100)))),
         ),
         hypotheses=(
-            "exactly doubly stochastic static mixers",
-            "arbitrary branches, reads and writes",
+            "mixers exactly doubly stochastic at every state, and dependent on it (dynamic)",
+            "the carry alone: no branch is needed for it",
         ),
     ),
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -71,14 +72,30 @@ def write(told: Story, out: Path) -> list[Path]:
     ]
 
 
+PICTURES = ("tails.png", "search.png", "family.png")
+MARK = "six-polynomials.json"
+"""A folder with this certificate in it is of an earlier run: its files may be replaced."""
+
+
 def _prepare(out: Path) -> None:
-    """Make the folder before anything is computed."""
+    """Make the folder before anything is computed; somebody else's files of these names are not overwritten."""
     if out.exists() and not out.is_dir():
         raise InputError(f"{out}: is a file, expected a folder")
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(f"{out}: cannot be made ({error.strerror}), expected a writable parent") from None
+    for name in (MARK, *PICTURES):
+        if (out / name).exists() and not _ours(out / MARK):
+            raise InputError(f"{out / name}: is not of this program, expected another folder")
+
+
+def _ours(certificate: Path) -> bool:
+    try:
+        found = json.loads(certificate.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return False
+    return isinstance(found, dict) and found.get("kind") == "nullstellensatz"
 
 
 def tables(told: Story) -> list[Any]:

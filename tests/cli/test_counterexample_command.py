@@ -47,6 +47,7 @@ def test_json_and_files(short: list[str], tmp_path: Path, cli: Cli) -> None:
     assert sorted(found["files"]) == sorted(str(path) for path in out.iterdir())
     certificates = [path for path in out.iterdir() if path.suffix == ".json"]
     assert len(certificates) == len(found["certificates"]) == 5
+    assert cli("counterexample", "--json", "--out", out).code == 0, "a second time, into the same folder"
     for path in certificates:
         assert cli("check", path).code == 0
         assert json.loads(path.read_text())["digest"] in found["certificates"].values()
@@ -74,6 +75,15 @@ def test_a_step_that_fails_gives_exit_code_1(short: list[str], monkeypatch: pyte
     ran = cli("counterexample")
     assert ran.code == 1
     assert "FAILS" in ran.out
+
+
+@pytest.mark.parametrize("name", ["tails.png", "six-polynomials.json"])
+def test_files_of_others_are_not_overwritten(name: str, short: list[str], tmp_path: Path, cli: Cli) -> None:
+    (tmp_path / name).write_text("mine")
+    ran = cli("counterexample", "--out", tmp_path)
+    assert (ran.code, ran.out, short) == (2, "", [])
+    assert ran.err.endswith(f"{name}: is not of this program, expected another folder\n")
+    assert (tmp_path / name).read_text() == "mine"
 
 
 BAD: dict[str, tuple[tuple[Any, ...], str]] = {

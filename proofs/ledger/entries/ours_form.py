@@ -226,7 +226,7 @@ CLAIMS = (
             "static square chains, exactly doubly, row- or column-stochastic",
             "columns of the gauge scaled in the norm named",
         ),
-        note="Checked for p = 1, 2 and infinity; the others by interpolation, the norm of A being at most 1 at both ends.",
+        note="Checked for p = 1, 2 and infinity; between them by interpolation, since $A$ has norm 1 at both ends.",
     ),
     Claim(
         "P07",

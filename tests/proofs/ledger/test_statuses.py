@@ -5,6 +5,7 @@ Each document runs once per test session; the expected statuses stand in expecte
 
 from __future__ import annotations
 
+import inspect
 import json
 import re
 from functools import cache
@@ -108,3 +109,20 @@ def test_no_verifier_reads_the_expected_statuses() -> None:
     for path in [*FOLDER.rglob("*.py"), *FOLDER.parent.glob("*.py")]:
         if path.name not in readers:
             assert not re.search(r"expected\.json|expected_statuses", path.read_text()), path.name
+
+
+MAKERS = (
+    "normal_form|binary_form|identity_form|graded_form|interval_basis|barcode|birkhoff|sinkhorn|sinkhorn_limit|"
+    "minimal_pure|hankel_realisation|norm_gate_matrix|norm_factor"
+)
+
+
+def test_no_predicate_calls_what_makes_the_thing_it_checks() -> None:
+    found = []
+    for claim in claims().values():
+        for check in (claim.literal, claim.repair and claim.repair.check):
+            if check is not None:
+                predicate = getattr(check.predicate, "func", check.predicate)
+                if re.search(rf"\b({MAKERS})\(", inspect.getsource(predicate)):
+                    found.append(claim.id)
+    assert found == []

@@ -40,8 +40,12 @@ def unused(like: Tensor) -> Tensor:
 
 def shapes(x: Tensor, tile: configs.Tile) -> dict[str, int]:
     """What every kernel on the state x (T, n, d) is told of its shape and tile."""
-    n = x.shape[1]
-    return {"n": n, "NP": configs.padded(n), "BT": tile.tokens, "BD": tile.width, "num_warps": tile.warps}
+    return {**matrix_shapes(x.shape[1], tile), "BD": tile.width}
+
+
+def matrix_shapes(n: int, tile: configs.Tile) -> dict[str, int]:
+    """The same for a kernel that sees no features: whole tokens, each with its n streams."""
+    return {"n": n, "NP": configs.padded(n), "BT": tile.tokens, "num_warps": tile.warps}
 
 
 @torch.library.custom_op(
@@ -224,11 +228,8 @@ def sinkhorn_forward(
             logits,
             tokens=tokens,
             temperature=temperature,
-            n=n,
-            NP=configs.padded(n),
             **sweep_options(order, start, start_eps, eps, eps_mode, iterations),
-            BT=tile.tokens,
-            num_warps=tile.warps,
+            **matrix_shapes(n, tile),
         )
     return out
 
@@ -266,11 +267,8 @@ def sinkhorn_backward(
             logits,
             tokens=tokens,
             temperature=temperature,
-            n=n,
-            NP=configs.padded(n),
             **sweep_options(order, start, start_eps, eps, eps_mode, iterations),
-            BT=tile.tokens,
-            num_warps=tile.warps,
+            **matrix_shapes(n, tile),
         )
     return out
 

@@ -15,7 +15,7 @@ import triton
 from torch import Tensor
 
 from streamgauge.kernels import configs
-from streamgauge.kernels.ops import step, sweep_options, unused
+from streamgauge.kernels.ops import matrix_shapes, step, sweep_options, unused
 from streamgauge.kernels.triton_coefficients import finish_backward_kernel, finish_kernel, project_kernel
 from streamgauge.kernels.triton_common import INTERPRETED
 from streamgauge.kernels.triton_streams import streams_backward_kernel
@@ -123,12 +123,9 @@ def coefficients_forward(
             rms_eps**0.5,
             *numbers[:3],
             **finish_options(mode, recipe, numbers, iterations),
-            n=n,
-            NP=configs.padded(n),
+            **matrix_shapes(n, tile),
             MP=configs.rows_padded(weight.shape[0]),
             TRANSPOSE=transpose,
-            BT=tile.tokens,
-            num_warps=tile.warps,
         )
     return p, r, carry, h, rms
 
@@ -200,12 +197,9 @@ def coefficients_backward(
         m,
         numbers[1],
         **finish_options(mode, recipe, numbers, iterations),
-        n=n,
-        NP=configs.padded(n),
+        **matrix_shapes(n, tile),
         MP=configs.rows_padded(m),
         TRANSPOSE=transpose,
-        BT=tile.tokens,
-        num_warps=tile.warps,
     )
     dscale, dbase = sums.sum(1)
     return dh, along, dscale.clone(), dbase.clone()

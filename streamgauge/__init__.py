@@ -13,6 +13,7 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from streamgauge.api import (
+        attach,
         check,
         convert,
         crosscheck,
@@ -45,6 +46,7 @@ _HOME = {
     "RECIPES": "theory.sinkhorn",
     "Recipe": "theory.sinkhorn",
     "Verdict": "theory.verdict",
+    "attach": "api",
     "barcode": "theory.barcode",
     "certificate": "proofs.certificate",
     "check": "api",
@@ -75,6 +77,7 @@ __all__ = [
     "Recipe",
     "Verdict",
     "__version__",
+    "attach",
     "barcode",
     "certificate",
     "check",

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from streamgauge.theory.errors import InputError
 from streamgauge.theory.form import NormGate
@@ -144,6 +144,16 @@ def sidecar(
     gate = NormGate() if norm is True else norm or None
     options = _options(mixers, format, settings, map)
     return convert_folder(Path(source), Path(destination), options, form=form, norm=gate, full=full, force=force)
+
+
+def attach(model: Any, sidecar: AnyPath, *, precision: str = "float32") -> Any:
+    """Replace the hyper-connections of a loaded Hugging Face model by the gated ones of its sidecar, in place.
+
+    Returns the model; see :func:`streamgauge.simulate.attach.attach`.  Needs ``streamgauge[hf]``.
+    """
+    from streamgauge.simulate.attach import attach as attach_sidecar
+
+    return attach_sidecar(model, Path(sidecar), precision=precision)
 
 
 def inspect_format(

@@ -76,9 +76,8 @@ class Certificate:
                 stream.write(self.text)
             os.chmod(beside, 0o644)
             os.replace(beside, target)
-        except BaseException:
-            Path(beside).unlink(missing_ok=True)
-            raise
+        finally:
+            Path(beside).unlink(missing_ok=True)  # gone already, unless something went wrong
         return target
 
 

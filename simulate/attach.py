@@ -14,6 +14,7 @@ the only other readers of the streams in these models, come out as ``X_l = P_l Y
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -108,6 +109,9 @@ class _Saving:
         streams, held = streams_module(self), getattr(self, _HELD)
         prefix = next((f"{name}." for name, module in self.named_modules() if module is streams and name), "")  # type: ignore[attr-defined]
         places = {prefix + here: there for here, there in _places(held).items()}
+        missing = next((name for name in places if name not in whole), None)
+        if missing is not None:
+            raise InputError(f"save_pretrained: state_dict has no {missing}, expected the whole model's")
         rest = {name: tensor for name, tensor in whole.items() if name not in places}
         out = super().save_pretrained(save_directory, is_main_process, rest, *args, **kwargs)  # type: ignore[misc]
         if is_main_process:
@@ -128,6 +132,7 @@ def attach(model: Any, sidecar: str | Path, *, precision: str = "float32") -> An
     parameters; the gauge is not) and ``save_pretrained`` work as before.  ``output_hidden_states`` gives
     X_l = P_l Y_l; a forward hook on a decoder layer sees Y_l itself, and :func:`source_streams` turns it into X_l.
     Later casts of the whole model (``.to``, ``.half``) cast the coefficients too, as they do in the source.
+    The object can be copied but not pickled whole: its class is made here.
 
     **Raises** :class:`InputError`, one line, where the two do not belong together; the model is untouched then.
     """
@@ -145,7 +150,7 @@ def attach(model: Any, sidecar: str | Path, *, precision: str = "float32") -> An
     streams.hc_head = head
     streams.layers[0].register_forward_pre_hook(_enter, with_kwargs=True)
     streams.register_forward_hook(_recorded)
-    setattr(model, _HELD, held)
+    setattr(model, _HELD, replace(held, tensors={}))
     _save_with_sidecar(model)
     return model
 

@@ -134,6 +134,9 @@ def test_deep_models_with_every_kind_of_attention(layers: int, tmp_path: Path) -
     sg.sidecar(tmp_path / "source", tmp_path / "out")
     assert len(set(model.config.layer_types)) > 1
     assert ratio(attached(model, tmp_path), model) <= LIMIT
+    half = type(model).from_pretrained(tmp_path / "source", dtype=torch.bfloat16, experts_implementation="eager")
+    reference = exact(half)
+    assert median_error(logits(attached(half, tmp_path)), reference) <= LIMIT * median_error(logits(half), reference)
 
 
 def test_norm_gates_run_too(made: Made, tmp_path: Path) -> None:
@@ -275,6 +278,9 @@ def test_saving_and_loading(kind: str, made: Made, tmp_path: Path) -> None:
     assert type(out).__name__ == type(model).__name__
     assert torch.equal(logits(copy.deepcopy(out)), wanted)
     assert_refused(lambda: out.save_pretrained(tmp_path / "hub", push_to_hub=True), "push_to_hub")
+    assert_refused(lambda: out.save_pretrained(tmp_path / "part", state_dict={}), r"state_dict has no \S+, expected")
+    assert not (tmp_path / "hub").exists()
+    assert not (tmp_path / "part").exists()
 
 
 def test_a_complete_checkpoint_loads(made: Made, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from streamgauge.cli.terminal import emit_json, note, power, say, stdout, table, warn
+from streamgauge.cli.terminal import emit_json, note, say, stdout, stream_rows, table, warn
 
 if TYPE_CHECKING:
     from streamgauge.simulate.formats.detect import Recognised
@@ -155,17 +155,7 @@ def _tables(found: FormatInspection, source: Path) -> list[Any]:
         )
         for s in found.sites
     ]
-    streams = [
-        (
-            str(s.site),
-            power(s.log10_running_sigma2),
-            f"{s.running_effective_rank:.2f}",
-            power(s.log10_identity_cond),
-            f"{s.cond:.3g}",
-            " ".join(f"{g:.3f}" for g in s.gates),
-        )
-        for s in found.sites
-    ]
+    streams = stream_rows(found.sites)
     columns = ("site", "mixer", "moves by", "singular values", "rows", "columns", "saturated")
     running = ("site", "running sigma_2", "effective rank", "identity cond", "cond(P)", "gates, graded form")
     died = sum(bar.death < len(found.sites) for bar in found.bars)

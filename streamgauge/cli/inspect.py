@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from streamgauge.cli.foreign import FormatFlag, MapFlag, SetFlag, show_inspection, show_recognised
-from streamgauge.cli.terminal import JsonFlag, emit_json, note, power, progress, say, stdout, table, warn
+from streamgauge.cli.terminal import JsonFlag, emit_json, note, progress, say, stdout, stream_rows, table, warn
 from streamgauge.theory.errors import InputError
 
 if TYPE_CHECKING:
@@ -144,17 +144,7 @@ def _tables(found: Inspection, source: Path) -> list[Any]:
         )
         for s in found.sites
     ]
-    streams = [
-        (
-            str(s.site),
-            power(s.log10_running_sigma2),
-            f"{s.running_effective_rank:.2f}",
-            power(s.log10_identity_cond),
-            f"{s.cond:.3g}",
-            " ".join(f"{g:.3f}" for g in s.gates),
-        )
-        for s in found.sites
-    ]
+    streams = stream_rows(found.sites)
     columns = ("site", "branch", "singular values", "rows", "columns", "gain fwd", "bwd", "saturated")
     running = ("site", "running sigma_2", "effective rank", "identity cond", "cond(P)", f"gates, {found.form}")
     return [table(title, columns, mixers, left=2), table("streams after each site", running, streams)]

@@ -173,3 +173,18 @@ def write_text(path: Path, text: str) -> None:
         staged.replace(path)
     finally:
         staged.unlink(missing_ok=True)
+
+
+def stream_rows(sites: Sequence[Any]) -> list[tuple[str, ...]]:
+    """One row per site of what has become of the streams after it; both inspections print it."""
+    return [
+        (
+            str(s.site),
+            power(s.log10_running_sigma2),
+            f"{s.running_effective_rank:.2f}",
+            power(s.log10_identity_cond),
+            f"{s.cond:.3g}",
+            " ".join(f"{g:.3f}" for g in s.gates),
+        )
+        for s in sites
+    ]

@@ -25,6 +25,11 @@ def mutated(module: ModuleType, old: str, new: str) -> ModuleType:
     return copy
 
 
+def assert_passes(battery, *arguments) -> None:
+    """The battery of checks on what is not mutated: it raises where it fails, with the reason in the traceback."""
+    battery(*arguments)
+
+
 def survives(battery, module: ModuleType) -> bool:
     """Whether the battery of checks passes on the module. A crash is a kill too."""
     try:

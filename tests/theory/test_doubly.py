@@ -42,7 +42,7 @@ def positive_permutations(matrix):
     return [p for p in itertools.permutations(range(n)) if all(matrix[i][p[i]] > 0 for i in range(n))]
 
 
-def support_battery(m: ModuleType, matrix) -> None:
+def assert_support_is_right(m: ModuleType, matrix) -> None:
     """Verdicts against all n! permutations, and every witness checked by itself."""
     n, found = len(matrix), positive_permutations(matrix)
     verdict = m.support(matrix)
@@ -69,7 +69,7 @@ def support_battery(m: ModuleType, matrix) -> None:
 @quick
 @given(patterns)
 def test_support_and_total_support_against_all_permutations(matrix) -> None:
-    support_battery(support_module, matrix)
+    assert_support_is_right(support_module, matrix)
 
 
 @quick
@@ -107,7 +107,7 @@ def test_support_mutants_die(name: str) -> None:
     def battery(m: ModuleType) -> None:
         for _ in range(60):
             n = dice.randint(1, 4)
-            support_battery(m, [[dice.choice([0, 0, 1]) for _ in range(n)] for _ in range(n)])
+            assert_support_is_right(m, [[dice.choice([0, 0, 1]) for _ in range(n)] for _ in range(n)])
 
     battery(support_module)
     assert not survives(battery, mutated(support_module, *SUPPORT_MUTANTS[name]))

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from hypothesis import given, settings
-from mutated_module import mutated
+from mutated_module import assert_passes, mutated
 
 from streamgauge.theory import (
     frames,
@@ -395,4 +395,4 @@ def test_mutants_die(name, monkeypatch):
 
 
 def test_unmutated_battery():
-    battery()
+    assert_passes(battery)

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from mutated_module import mutated, survives
+from mutated_module import assert_passes, mutated, survives
 from refusals import assert_refused
 
 from streamgauge.theory import doubly
@@ -146,7 +146,7 @@ MUTANTS = {
 
 
 def test_the_battery_passes_unmutated() -> None:
-    battery(module)
+    assert_passes(battery, module)
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")

@@ -54,7 +54,7 @@ class Draw:
         return {name: leaf.detach().double().requires_grad_() for name, leaf in self.leaves.items()}
 
 
-def compare(
+def assert_agreement(
     draw: Draw,
     kernels: Callable[..., list[Tensor]],
     formulas: Callable[..., list[Tensor]],
@@ -88,7 +88,7 @@ def test_read(row: dict[str, Any]) -> None:
     draw = Draw(1)
     draw("x", tokens, n, d, dtype=DTYPES[row["dtype"]])
     draw("p", *(() if row["shared"] else (tokens,)), n)
-    compare(
+    assert_agreement(
         draw,
         lambda x, p: [dispatch.read(x, p, backend="triton")],
         lambda x, p: [truth.read(x, p)],
@@ -120,7 +120,7 @@ def test_write(row: dict[str, Any]) -> None:
     def formulas(x: Tensor, y: Tensor, r: Tensor, carry: Tensor | None = None) -> list[Tensor]:
         return [truth.write(x, y, r, mode, carry, row["eps"], float("inf") if row["cap"] is None else row["cap"])]
 
-    compare(draw, kernels, formulas, terms=2 * n + d + tokens)
+    assert_agreement(draw, kernels, formulas, terms=2 * n + d + tokens)
 
 
 # --- Sinkhorn
@@ -175,7 +175,7 @@ def test_coefficients(row: dict[str, Any]) -> None:
     draw("base", m)
     if row["metric"]:
         draw("metric", n, n)
-    compare(
+    assert_agreement(
         draw,
         lambda **leaves: [dispatch.coefficients(rms_eps=row["rms_eps"], backend="triton", **leaves)],
         lambda **leaves: [truth.coefficients(rms_eps=row["rms_eps"], **leaves)],
@@ -224,7 +224,7 @@ def test_activated(row: dict[str, Any]) -> None:
         return [part for part in out if part is not None]
 
     only = None if row["only"] is None else row["only"] % (2 if row["carry"] == "none" else 3)
-    compare(
+    assert_agreement(
         draw,
         kernels,
         lambda **leaves: truth.activate(truth.coefficients(rms_eps=0.3, **leaves), n, options),
@@ -288,7 +288,7 @@ def test_site(row: dict[str, Any]) -> None:
         return [truth.write(x, y, r, mode, used, 0.1, 1.1)]
 
     terms = 8 * rows_of(made, n) + n * d + 2 * d + tokens + 200
-    compare(draw, kernels, formulas, terms)
+    assert_agreement(draw, kernels, formulas, terms)
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])

@@ -22,7 +22,7 @@ def masks(count: int) -> list[tuple[bool, ...]]:
     return [mask for mask in itertools.product((False, True), repeat=count) if any(mask)]
 
 
-def check_masks(run: Callable[..., Tensor], leaves: list[Tensor], chosen: list[tuple[bool, ...]]) -> None:
+def assert_masks(run: Callable[..., Tensor], leaves: list[Tensor], chosen: list[tuple[bool, ...]]) -> None:
     """Each mask of wanted gradients: the same bits as when all are wanted, and inputs left as they were."""
     before = [leaf.clone() for leaf in leaves]
     with torch.no_grad():
@@ -46,16 +46,16 @@ def test_write_masks(mode: str) -> None:
     leaves = [draw(tokens, n, d), draw(tokens, d, seed=1), draw(tokens, n, seed=2)]
     if mode != "identity":
         leaves.append(draw(tokens, *((n, n) if mode == "full" else (n,)), seed=3))
-    check_masks(lambda x, y, r, carry=None: write(x, y, r, mode, carry), leaves, masks(len(leaves)))
+    assert_masks(lambda x, y, r, carry=None: write(x, y, r, mode, carry), leaves, masks(len(leaves)))
 
 
 def test_read_and_coefficient_masks() -> None:
     n, d, tokens = 3, 9, 4
-    check_masks(
+    assert_masks(
         lambda x, p: dispatch.read(x, p, backend="triton"), [draw(tokens, n, d), draw(tokens, n, seed=1)], masks(2)
     )
     leaves = [draw(tokens, n, d), draw(5, n * d, seed=1), draw(5, seed=2), draw(5, seed=3), draw(n, n, seed=4)]
-    check_masks(
+    assert_masks(
         lambda x, w, s, b, t: dispatch.coefficients(x, w, s, b, rms_eps=0.1, metric=t, backend="triton"),
         leaves,
         masks(5),
@@ -75,7 +75,7 @@ def test_site_masks(mode: str) -> None:
         return site(x, lambda u: torch.tanh(u @ mix), mode=mode, controller=used, backend="triton")
 
     singles = [tuple(k == j for k in range(7)) for j in range(7)]
-    check_masks(run, leaves, singles + [tuple(not wanted for wanted in mask) for mask in singles])
+    assert_masks(run, leaves, singles + [tuple(not wanted for wanted in mask) for mask in singles])
 
 
 @pytest.mark.parametrize("only", ["p", "r", "carry"])

@@ -134,7 +134,7 @@ PUBLIC: dict[str, tuple[Callable[..., Tensor], list[Tensor]]] = {
 }
 
 
-def compiled(name: str, backend: str) -> None:
+def assert_compiles(name: str, backend: str) -> None:
     """One graph, the same bits as eager for the operations themselves, forward and backward."""
     torch._dynamo.reset()
     run, inputs = PUBLIC[name]
@@ -150,8 +150,8 @@ def compiled(name: str, backend: str) -> None:
 
 @pytest.mark.parametrize("name", PUBLIC)
 def test_compiles_into_one_graph(name: str) -> None:
-    compiled(name, "aot_eager")
+    assert_compiles(name, "aot_eager")
 
 
 def test_inductor() -> None:
-    compiled("site", "inductor")
+    assert_compiles("site", "inductor")

@@ -110,7 +110,7 @@ def covering(axes: Mapping[str, Sequence[Any]], seed: int = 0) -> list[dict[str,
     return rows
 
 
-def agree(name: str, got: Tensor, expected: Tensor, terms: int, roundings: int = 1) -> None:
+def assert_agrees(name: str, got: Tensor, expected: Tensor, terms: int, roundings: int = 1) -> None:
     """|got - expected| within the largest expected entry times: half a unit in the last place of got's dtype for each
     rounding to it, and two units of float32 for each of ``terms`` operations on the way."""
     assert got.shape == expected.shape, (name, got.shape, expected.shape)

@@ -66,7 +66,7 @@ def assert_agreement(
     wide = draw.wide()
     got, expected = kernels(**draw.leaves), formulas(**wide)
     for k, (a, b) in enumerate(zip(got, expected)):
-        truth.agree(f"output {k}", a, b, terms, roundings)
+        truth.assert_agrees(f"output {k}", a, b, terms, roundings)
     chosen = range(len(got)) if only is None else [only]
     cotangents = [torch.randn(got[k].shape, generator=draw.generator).to(got[k].dtype) for k in chosen]
     down = torch.autograd.grad([got[k] for k in chosen], list(draw.leaves.values()), cotangents, allow_unused=True)
@@ -76,7 +76,9 @@ def assert_agreement(
     for name, a, b in zip(wide, down, true):
         found = torch.zeros_like(draw.leaves[name]) if a is None else a
         assert found.dtype == draw.leaves[name].dtype
-        truth.agree(f"gradient of {name}", found, torch.zeros_like(wide[name]) if b is None else b, terms, roundings)
+        truth.assert_agrees(
+            f"gradient of {name}", found, torch.zeros_like(wide[name]) if b is None else b, terms, roundings
+        )
 
 
 # --- read and write
@@ -150,7 +152,7 @@ def test_sinkhorn(row: dict[str, Any]) -> None:
     terms = 8 * row["iterations"] + int(4 * float(z.detach().abs().max()) / row["temperature"]) + row["n"]
     wide = draw.wide()["z"]
     got, expected = dispatch.sinkhorn(z, backend="triton", **recipe), truth.sinkhorn(wide, recipe)
-    truth.agree("matrix", got, expected, terms)
+    truth.assert_agrees("matrix", got, expected, terms)
     cotangent = torch.randn(got.shape, generator=draw.generator)
     (down,) = torch.autograd.grad(got, z, cotangent)
     (true,) = torch.autograd.grad(expected, wide, cotangent.double())
@@ -340,9 +342,9 @@ def test_zero_tokens_and_sixteen_streams(tokens: int) -> None:
     z = truth.coefficients(wide["x"], wide["weight"], wide["scale"], wide["base"], 1e-3)
     p, r, carry = truth.activate(z, n, options)
     true = truth.write(wide["x"], 2 * truth.read(wide["x"], p), r, "full", carry, 0.0, 1.0)
-    truth.agree("state", out, true, 8 * rows_of("mixer", n))
+    truth.assert_agrees("state", out, true, 8 * rows_of("mixer", n))
     cotangent = torch.randn(out.shape, generator=draw.generator)
     down = torch.autograd.grad(out, list(draw.leaves.values()), cotangent)
     right = torch.autograd.grad(true, list(wide.values()), cotangent.double())
     for name, a, b in zip(wide, down, right):
-        truth.agree(name, a, b, 8 * rows_of("mixer", n))
+        truth.assert_agrees(name, a, b, 8 * rows_of("mixer", n))

@@ -24,7 +24,7 @@ time; each is read once.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -32,8 +32,9 @@ from typing import Any
 import numpy as np
 
 from streamgauge.simulate import checkpoint
-from streamgauge.simulate.convert import FORMS, gauged_weight, metric, refuse_amplified, refuse_singular
+from streamgauge.simulate.convert import FORMS, metric, refuse_amplified, refuse_singular
 from streamgauge.simulate.formats import full as full_checkpoint
+from streamgauge.simulate.formats.controllers import Written, gauged
 from streamgauge.simulate.formats.detect import Recognised, read_record
 from streamgauge.simulate.formats.evaluate import Weights, load, load_head, static_mixer
 from streamgauge.simulate.formats.generic import mapped_record, read_map
@@ -106,11 +107,12 @@ def convert_folder(
     norm: NormGate | None = None,
     full: bool = False,
     force: bool = False,
+    finish: Callable[[Written], None] | None = None,
 ) -> Sidecar:
     """Convert the folder at ``source`` to a sidecar in the new folder ``destination``.
 
     ``full``: a complete checkpoint instead, with the converted tensors under "streamgauge." names
-    (:mod:`~streamgauge.simulate.formats.full`).
+    (:mod:`~streamgauge.simulate.formats.full`).  ``finish`` is called before the folder appears and may add to it.
 
     **Raises** :class:`InputError`, one line, for anything that does not fit; nothing is written then, and the source
     is only ever read.
@@ -133,9 +135,12 @@ def convert_folder(
     found = _form(record, mixers, form, norm)
     name, prefix = (full_checkpoint.CONVERTED, full_checkpoint.PREFIX) if full else (SIDECAR, "")
     with staged(destination) as folder:
-        shares = _write(folder / name, record, shards, found, counted, options, prefix)
+        bounds: dict[str, float] = {}
+        shares = _write(folder / name, record, shards, found, counted, options, prefix, bounds)
         if full:
             full_checkpoint.complete(shards, folder, (*counted.consumed, *counted.dropped))
+        if finish is not None:
+            finish(Written(folder / name, prefix, record, shards, bounds))
     path = destination / name
     return Sidecar(path, record, found, shares, probe, counted, shards.bytes_read, path.stat().st_size)
 
@@ -214,13 +219,14 @@ def _write(
     counted: Ledger,
     options: Options,
     prefix: str,
+    bounds: dict[str, float],
 ) -> tuple[StaticShare, ...]:
     shares: list[StaticShare] = []
     names = sum(len(name) + 8 for name in (*counted.consumed, *counted.dropped))
     reserve = RESERVED + 2 * names + 2048 * len(record.mixers) + sum(map(len, counted.dropped.values()))
     layout = {prefix + name: shape for name, shape in _layout(record, form).items()}
     with TensorWriter(path, layout, reserve) as out:
-        for name, array in _tensors(record, shards, form, shares):
+        for name, array in _tensors(record, shards, form, shares, bounds):
             out.put(prefix + name, array)
         document = _document(record, shards, form, counted, options, shares)
         text = json.dumps(document, allow_nan=False)
@@ -229,9 +235,9 @@ def _write(
 
 
 def _tensors(
-    record: ModelRecord, shards: Shards, form: NormalForm, shares: list[StaticShare]
+    record: ModelRecord, shards: Shards, form: NormalForm, shares: list[StaticShare], bounds: dict[str, float]
 ) -> Iterator[tuple[str, Floats]]:
-    """Name and value in the layout's order; ``shares`` grows by one a site."""
+    """Name and value in the layout's order; ``shares`` grows by one a site, ``bounds`` by one a controller."""
     gates = form.norm.base_gates if form.norm is not None else form.gates
     yield "entry", form.gauge_inverse[0] @ np.ones(record.n)
     yield "entry.gauge.write", form.gauge_inverse[0]
@@ -243,7 +249,8 @@ def _tensors(
         shares.append(share)
         site, p = f"sites.{l}", form.gauge[l]
         if dynamic_controller(mixer):
-            yield f"{site}.coef.weight", gauged_weight(_stacked(weights), p)
+            name = f"{site}.coef.weight"
+            yield name, gauged(name, _stacked(weights), p, bounds)
             yield f"{site}.coef.scale", np.array([weights.read.scale, weights.write.scale])
             yield f"{site}.gauge.metric", metric(p)
         yield f"{site}.coef.base", np.concatenate([weights.read.base, weights.write.base])
@@ -258,7 +265,7 @@ def _tensors(
         if head.weight is None:
             head_weight = np.zeros((record.n, record.n * record.d))
         else:
-            head_weight = gauged_weight(head.weight, last)
+            head_weight = gauged("head.weight", head.weight, last, bounds)
         yield "head.weight", head_weight
         yield "head.scale", np.array([head.scale])
         yield "head.base", head.base

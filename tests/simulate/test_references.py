@@ -10,17 +10,23 @@ from torch import Tensor
 
 pytest.importorskip("transformers", minversion="5.24")
 
-from deepseek_v4_reference import deepseek_v4  # noqa: E402
-from hf_models import tiny  # noqa: E402
+from deepseek_v4_reference import deepseek_v4
+from glm5_next_reference import glm5_next
+from hf_models import tiny
 
 ROUND_OFF = 3e-6
 """Largest relative RMS difference between float32 and float64: tens of units of round-off after 8 sites."""
+REFERENCES = {"deepseek_v4": deepseek_v4, "glm5_next": glm5_next}
 CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "sliding-hash": ("deepseek_v4", {"sliding_window": 8}),
     "sparse": ("deepseek_v4", {"layer_types": ["compressed_sparse_attention"] * 4, "mlp_layer_types": ["moe"] * 4}),
     "heavy": ("deepseek_v4", {"layer_types": None, "mlp_layer_types": None,
               "compress_rates": {"compressed_sparse_attention": 4, "heavily_compressed_attention": 16}}),
     "sigmoid-scores": ("deepseek_v4", {"scoring_func": "sigmoid", "mlp_layer_types": ["moe"] * 4}),
+    "glm": ("glm5_next", {}),
+    "glm-sparse": ("glm5_next", {"layer_types": ["indexed_attention"] * 4, "mlp_layer_types": ["sparse"] * 4,
+                   "index_kpool": 4, "index_topk": 12}),
+    "glm-groups": ("glm5_next", {"n_group": 2, "mlp_layer_types": ["sparse"] * 4, "linear_lower_bound": None}),
 }  # fmt: skip
 
 
@@ -44,10 +50,11 @@ def varied(case: str) -> Any:
 
 def forwards(case: str) -> tuple[Any, Tensor, Any]:
     """The model, its own output, and what the transcription makes of its weights."""
-    model = varied(case)
+    model, kind = varied(case), CASES[case][0]
     with torch.no_grad():
-        out = model(tokens()).logits
-    return model, out, deepseek_v4(model.state_dict(), model.config, tokens())
+        out = model(tokens())
+    found = out.logits if kind == "deepseek_v4" else out.last_hidden_state
+    return model, found, REFERENCES[kind](model.state_dict(), model.config, tokens())
 
 
 def difference(found: Tensor, reference: Tensor) -> float:

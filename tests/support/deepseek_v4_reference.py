@@ -1,9 +1,9 @@
 """DeepSeek-V4's forward pass in float64, transcribed from its definition: attention, experts, head.
 
-An independent second route for transformers' ``deepseek_v4``, which has no true float64 (it casts inside).  Written for
-whole sequences without padding and without a cache, plain rotary embeddings (no YaRN) and no attention bias.  It makes
-its own discrete choices (experts, compressed entries) and records them, so that those of another forward pass can be
-compared with them: :func:`deepseek_v4` never takes choices from outside.
+An independent second route for transformers' ``deepseek_v4``, which has no true float64 (it casts inside).  For whole
+sequences without padding and without a cache, plain rotary embeddings (no YaRN), no attention bias.  It makes its own
+discrete choices (experts, compressed entries) and records them, so that another forward pass' choices can be compared
+with them; it never takes choices from outside.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ def _pooled(u: Tensor, weights: Weights, config: Any, rate: int, *, overlapping:
 
 
 def _rotated(x: Tensor, places: Tensor, config: Any, rope: str) -> Tensor:
-    """The last channels turned, pair (2i, 2i + 1) by the angle ``place base^(-2i / R)``; places broadcast to x[..., 0]."""
+    """The last R channels turned, pair (2i, 2i + 1) by the angle ``place base^(-2i / R)``; places go with x[..., 0]."""
     settings = config.rope_parameters[rope]
     if settings["rope_type"] != "default":
         raise ValueError(f"rope {rope}: found {settings['rope_type']!r}, expected 'default'")

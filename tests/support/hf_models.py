@@ -20,6 +20,7 @@ GLM: dict[str, Any] = {
     "num_experts_per_tok": 2, "moe_intermediate_size": 16, "head_dim": 16, "num_key_value_heads": 2,
     "intermediate_size": 32, "q_lora_rank": 16, "kv_lora_rank": 16, "qk_rope_head_dim": 0, "qk_nope_head_dim": 16,
     "v_head_dim": 16, "index_n_heads": 2, "index_head_dim": 16, "index_topk": 16, "pad_token_id": 0,
+    "linear_num_heads": 2, "linear_head_dim": 16,
 }  # fmt: skip
 
 

@@ -6,7 +6,8 @@ transformers' decoder layers ask each mixer module for (post, comb, collapsed) a
     z = scale W' vec(Y) / rms(T_l Y) + base,   p = read(z),   r = write(z)
     collapsed = (p P_l) Y,   post = P_{l+1}^{-1} r,   comb = D_l = diag(g)
 
-so the layers themselves stay as they are, caches and attention included, and no Sinkhorn runs any more.  The first
+so the layers themselves stay as they are, caches and attention included, and no Sinkhorn runs any more (with gates by
+the token one does: :mod:`~streamgauge.simulate.token_gates`).  The first
 layer turns the copied embedding into ``Y_0 = P_0^{-1} 1 e^T``, the head reads ``c P_L``, and recorded hidden states,
 the only other readers of the streams in these models, come out as ``X_l = P_l Y_l``.
 """
@@ -29,6 +30,7 @@ from streamgauge.simulate.convert import gauged_weight
 from streamgauge.simulate.formats.sidecar import SIDECAR
 from streamgauge.simulate.network import PRECISIONS, Controller, Gauge
 from streamgauge.simulate.stored import floats
+from streamgauge.simulate.token_gates import MixingController, token_gates
 from streamgauge.theory.errors import InputError
 
 MODELS = {"deepseek_v4": "deepseek-v4", "glm5_next": "glm5-next", "glm5_next_text": "glm5-next"}
@@ -38,7 +40,10 @@ _HELD = "_streamgauge_sidecar"
 
 
 class GatedConnection(nn.Module):
-    """Site l: controller, gauge and gates; streams (B, T, n, d) to (post (B, T, n), comb (n, n), collapsed)."""
+    """Site l: controller, gauge and gates; streams (B, T, n, d) to (post (B, T, n), comb (n, n), collapsed).
+
+    With gates by the token comb is (B, T, n, n).
+    """
 
     matrix: Tensor
     entry: Tensor
@@ -47,9 +52,15 @@ class GatedConnection(nn.Module):
         super().__init__()
         n = held.n
         self.read_map, self.write_map, self.norm_gate = held.read_map, held.write_map, held.norm_gate
-        self.coef = Controller(n, held.d, 2, dynamic=True, rms_eps=held.rms_eps)
+        self.recipe = held.recipe
         self.gauge = Gauge(n, write=True, metric=True)
-        self.gates = nn.Parameter(torch.ones(n))
+        self.coef: nn.Module
+        if held.recipe is None:
+            self.coef = Controller(n, held.d, 2, dynamic=True, rms_eps=held.rms_eps)
+            self.gates = nn.Parameter(torch.ones(n))
+        else:
+            self.coef = MixingController(n, held.d, held.rms_eps)
+            self.register_buffer("gates", torch.ones(n))  # the mean ones, for save_pretrained; take no part
         self.register_buffer("matrix", torch.eye(n))  # A_l, for save_pretrained; takes no part
         if site == 0:
             self.register_buffer("entry", torch.ones(n))
@@ -59,11 +70,13 @@ class GatedConnection(nn.Module):
         n = streams.shape[-2]
         z = self.coef(streams, self.gauge.metric)
         p = self.read_map(z[..., :n]) @ self.gauge.read
-        r = self.write_map(z[..., n:]) @ self.gauge.write.mT
-        return r, torch.diag(self.acting_gates()), reference.read(streams, p)
+        r = self.write_map(z[..., n : 2 * n]) @ self.gauge.write.mT
+        return r, torch.diag_embed(self.acting_gates(z[..., 2 * n :])), reference.read(streams, p)
 
-    def acting_gates(self) -> Tensor:
-        """g, or c(g) g under a norm gate."""
+    def acting_gates(self, logits: Tensor) -> Tensor:
+        """g (n,), or c(g) g under a norm gate; by the token (..., n) of the mixer's logits, which others have not."""
+        if self.recipe is not None:
+            return token_gates(logits, self.recipe, self.gauge.read, self.gauge.write)
         if self.norm_gate is None:
             return self.gates
         return reference.norm_factor(self.gates, self.norm_gate["eps"], self.norm_gate["cap"]) * self.gates
@@ -261,14 +274,16 @@ def _refuse_strangers(streams: Any, held: HeldSidecar) -> None:
 
 
 def _compare(module: Any, held: HeldSidecar, site: int) -> None:
-    n, part = held.n, f"sites.{site}"
-    base, scale = (held.tensors[f"{part}.coef.{name}"] for name in ("base", "scale"))
-    weight = gauged_weight(floats(module.fn[: 2 * n].cpu()), floats(held.tensors[f"{part}.gauge.read"]))
-    stored = floats(held.tensors[f"{part}.coef.weight"])
-    same = torch.equal(base.to(module.base.dtype), module.base[: 2 * n].detach().cpu())
-    same &= torch.equal(scale.to(module.scale.dtype), module.scale[:2].detach().cpu())
-    room = 4 * torch.finfo(module.fn.dtype).eps
-    if not same or not np.abs(weight - stored).max() <= room * np.abs(stored).max():
+    part = f"sites.{site}"
+    base, scale = held.source_controller(site)
+    same = torch.equal(base.to(module.base.dtype), module.base[: len(base)].detach().cpu())
+    same &= torch.equal(scale.to(module.scale.dtype), module.scale[: len(scale)].detach().cpu())
+    if same and not held.refined:
+        weight = gauged_weight(floats(module.fn[: len(base)].cpu()), floats(held.tensors[f"{part}.gauge.read"]))
+        stored = floats(held.tensors[f"{part}.coef.weight"])
+        room = 4 * torch.finfo(module.fn.dtype).eps
+        same = bool(np.abs(weight - stored).max() <= room * np.abs(stored).max())
+    if not same:
         raise InputError(f"{held.path}: {part} was made of other weights than this model's, expected its own sidecar")
 
 

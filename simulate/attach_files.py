@@ -16,7 +16,10 @@ from torch import Tensor
 from streamgauge.simulate.formats.full import CONVERTED, PREFIX
 from streamgauge.simulate.formats.sidecar import FORMAT, FORMAT_VERSION, SIDECAR
 from streamgauge.theory.errors import InputError
+from streamgauge.theory.sinkhorn import Recipe
 
+REFINED = "refined"
+"""Field of a record whose tensors were fitted after the conversion; it keeps the source's biases and scales."""
 FROM_MODEL = "from_model"
 """Field of a record that was written by an attached model's ``save_pretrained``: the source's mixers are gone."""
 SITE = ("coef.weight", "coef.scale", "coef.base", "gauge.read", "gauge.write", "gauge.metric", "gates")
@@ -38,7 +41,7 @@ class HeldSidecar:
     """A sidecar's float64 tensors by name (without prefix), and what its record says.
 
     ``comparable``: whether the model it is meant for still holds the source's mixers, so that they can be compared.
-    ``head_map``: None for a head that is a constant row.
+    ``head_map``: None for a head that is a constant row; ``recipe``: Sinkhorn's for gates by the token, else None.
     """
 
     path: Path
@@ -54,6 +57,19 @@ class HeldSidecar:
     rms_eps: float
     head_rms_eps: float
     norm_gate: Mapping[str, Any] | None
+    recipe: Recipe | None = None
+
+    @property
+    def refined(self) -> bool:
+        """Whether its tensors were fitted after the conversion."""
+        return REFINED in self.record
+
+    def source_controller(self, site: int) -> tuple[Tensor, Tensor]:
+        """Base and scale of a site as the source has them, also where the file's own were fitted."""
+        if self.refined:
+            kept = self.record[REFINED]["source"][site]
+            return tuple(torch.tensor(kept[name], dtype=torch.float64) for name in ("base", "scale"))  # type: ignore[return-value]
+        return tuple(self.tensors[f"sites.{site}.coef.{name}"] for name in ("base", "scale"))  # type: ignore[return-value]
 
     def names(self, site: int) -> dict[str, str]:
         """Names in the gated module of a site, and in the file."""
@@ -71,7 +87,8 @@ class HeldSidecar:
         """Every tensor it must have, with its shape."""
         n, width = self.n, self.n * self.d
         square = dict.fromkeys(("gauge.read", "gauge.write", "gauge.metric", "mixer.matrix"), (n, n))
-        site = {"coef.weight": (2 * n, width), "coef.scale": (2,), "coef.base": (2 * n,), "gates": (n,), **square}
+        rows, scales = (2 * n, 2) if self.recipe is None else (2 * n + n * n, 3)
+        site = {"coef.weight": (rows, width), "coef.scale": (scales,), "coef.base": (rows,), "gates": (n,), **square}
         out: dict[str, tuple[int, ...]] = {"entry": (n,), "entry.gauge.write": (n, n), "head.gauge.read": (n, n)}
         out |= {f"sites.{l}.{name}": shape for l in range(self.sites) for name, shape in site.items()}
         if self.head_map is None:
@@ -141,7 +158,12 @@ def _held(path: Path, tensors: Mapping[str, Tensor], record: Any) -> HeldSidecar
         float(model["norm"]["eps"]),
         float(model["head_norm_eps"]) if gated else 0.0,
         record["norm_gate"],
+        _recipe(record["recipe"]) if record["mixers"] == "token-gates" else None,
     )
+
+
+def _recipe(document: Mapping[str, Any]) -> Recipe:
+    return Recipe(**{**document, "order": tuple(document["order"])})
 
 
 def _at(document: Mapping[str, Any], key: str) -> Any:

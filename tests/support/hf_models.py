@@ -24,8 +24,11 @@ GLM: dict[str, Any] = {
 }  # fmt: skip
 
 
-def tiny(kind: str, seed: int = 0, **changed: Any) -> Any:
-    """A model of that type in float32 with static mixers (``scale[2] = 0``) and dynamic reads, writes and head."""
+def tiny(kind: str, seed: int = 0, gain: float = 6, **changed: Any) -> Any:
+    """A model of that type in float32 with static mixers (``scale[2] = 0``) and dynamic reads, writes and head.
+
+    ``gain``: of the branches' weights over initialisation, which is 0.02; deep stacks of strong ones are chaotic.
+    """
     torch.manual_seed(seed)
     if kind == "deepseek_v4":
         from transformers.models.deepseek_v4 import DeepseekV4Config, DeepseekV4ForCausalLM
@@ -47,7 +50,7 @@ def tiny(kind: str, seed: int = 0, **changed: Any) -> Any:
             elif name.endswith("hc_head.hc_base"):
                 parameter.copy_(torch.randn(parameter.shape))
             elif parameter.ndim > 1:
-                parameter.mul_(6)  # branches that say something: initialisation is 0.02
+                parameter.mul_(gain)  # branches that say something
         for name, buffer in model.named_buffers():
             if name.endswith("tid2eid"):
                 buffer.copy_(torch.randint(model.config.n_routed_experts, buffer.shape))

@@ -88,15 +88,18 @@ def sealed(
     *,
     file: str | Path | None = None,
     source: str | Path | None = None,
+    weights: bool = True,
 ) -> Certificate:
     """``body`` with head and digest, shown to the checker together with the checkpoints it speaks of, if any.
+
+    ``weights=False``: without the weights of a sidecar's source, whose bounds hold by their derivation.
 
     **Raises** :class:`InputError` where the checker refuses.
     """
     data = {"format_version": checker.FORMAT_VERSION, "kind": kind, "numbers": numbers, **body}
     canonical = json.dumps(data, sort_keys=True, separators=(",", ":")).encode("ascii")
     made = Certificate({**data, "digest": hashlib.sha256(canonical).hexdigest()})
-    result = checker.check_text(made.text, file=file, source=source, work=_PATIENCE)
+    result = checker.check_text(made.text, file=file, source=source, work=_PATIENCE, weights=weights)
     if not result.accepted:
         raise InputError(f"certificate: cannot be given, {result.reason.removeprefix('accepted, but ')}")
     return made

@@ -3,7 +3,8 @@
     python -I -S proofs/checker.py CERT.json [--file CONVERTED_DIR] [--source SOURCE_DIR] [--work FACTOR]
 
 prints one line and exits with 0 only if the certificate is accepted (1 refused, 2 wrong command line).  With --file
-it also runs ``checker_files.py``, beside it, on the checkpoints that the certificate speaks of.
+it also runs ``checker_files.py``, beside it, on the checkpoints that the certificate speaks of; certificates of
+another program's checkpoint (``sidecar``) are read by ``checker_sidecar.py``.
 
 **Format, version 1.** ASCII JSON without escapes.  Every number of a matrix is a string: "p" or "p/q" in lowest terms
 (``numbers`` = "rational") or the canonical ``float.hex()`` ("float"; a float64 *is* a rational).  Matrices are lists
@@ -89,6 +90,7 @@ class Context:
         self.work, self.place = MAX_WORK * factor, "certificate"
         self.facts: dict[str, Fraction] = {}
         self.levels: list[Level] = []
+        self.weights = True  # whether a comparison with a sidecar's source reads the weights too
 
     def refused(self, place: str, why: str) -> Refused:
         """The refusal of something at that place, to be raised."""
@@ -350,7 +352,7 @@ def check_chain(data: Field) -> str:
     """``identity``, ``binary``, ``graded`` and ``norm``: the equation at every site, every P_l invertible."""
     ctx, norm = data.ctx, data["kind"].value == "norm"
     ctx.floats = data["numbers"].choice(("rational", "float")) == "float"
-    optional = ("entry", "readout", "model") if ctx.floats else ("entry", "readout")
+    optional = ("entry", "readout", *(("model", "sidecar") if ctx.floats else ()))
     data.having((*HEAD, "slots", "levels", "sites", *(("base", "norm") if norm else ())), optional)
     base = (data["base"] if norm else data["kind"]).choice(("identity", "binary", "graded"))
     sites = data["sites"].items()
@@ -379,6 +381,10 @@ def check_chain(data: Field) -> str:
     _pair(data, "readout", levels[-1])
     if "model" in data:
         _model(data)
+    if "sidecar" in data:
+        if "model" in data:
+            raise Refused("sidecar", "stands beside model, expected one of them")
+        beside("checker_sidecar.py")["stated"](data)
     return _conclusion(ctx, len(sites), f"norm on {base}" if norm else base, bars)
 
 
@@ -409,7 +415,7 @@ def _level(part: Field, n: int, rule: Any) -> Level:
     if rho >= 1 or part["rho"].covers(rho) >= 1:
         raise part.refused(f"||I - P Q|| is {show(rho)}, expected below 1: P is not shown to be invertible")
     # in a model certificate Q_l is the write map of the site before, so rho_l is how far P_l Q_l r may be from r
-    writes = "model" in ctx.data and part.place != "levels[0]"
+    writes = ("model" in ctx.data or "sidecar" in ctx.data) and part.place != "levels[0]"
     ctx.relative(
         part.place, "writes" if writes else "inverse", rho, Fraction(1), OTHER_LIMIT if writes else Fraction(1)
     )
@@ -561,8 +567,9 @@ def _conclusion(ctx: Context, sites: int, form: str, bars: int) -> str:
         return f"{stated}: A P = P' D and P^-1 hold exactly"
     parts = ", ".join(f"{name} {show(value)}" for name, value in sorted(ctx.facts.items()))
     claim = "the stored network equals exactly the mHC with (A~, p^, r^, e^, c^)"
-    claim += ", W^ and T^" if "model" in ctx.data else ""
-    return f"{stated}: {claim}, each within its bound of the source (largest, relative: {parts})"
+    claim += ", W^ and T^" if "model" in ctx.data or "sidecar" in ctx.data else ""
+    told = beside("checker_sidecar.py")["conclusion"](ctx.data) if "sidecar" in ctx.data else ""
+    return f"{stated}: {claim}, each within its bound of the source (largest, relative: {parts}){told}"
 
 
 def check_rank(data: Field) -> str:
@@ -669,13 +676,21 @@ KINDS: dict[str, Callable[[Field], str]] = {
 
 
 @functools.cache
+def beside(name: str) -> dict[str, Any]:
+    """The names of a file beside this one, run by its path: ``python -I`` imports nothing from there."""
+    return runpy.run_path(str(Path(__file__).with_name(name)))
+
+
 def comparison() -> dict[str, Any]:
-    """The names of ``checker_files.py``, run by its path: ``python -I`` imports nothing from beside the script."""
-    return runpy.run_path(str(Path(__file__).with_name("checker_files.py")))
+    """The names of ``checker_files.py``."""
+    return beside("checker_files.py")
 
 
-def check_text(text: str, *, file: Any = None, source: Any = None, work: int = 1) -> Result:
-    """Check the certificate in ``text`` and, with ``file``, that the converted checkpoint is the one it speaks of."""
+def check_text(text: str, *, file: Any = None, source: Any = None, work: int = 1, weights: bool = True) -> Result:
+    """Check the certificate in ``text`` and, with ``file``, that the converted checkpoint is the one it speaks of.
+
+    ``weights=False`` leaves out, of a sidecar's source, the weights: their hashes and bounds.
+    """
     start = "refused: "
     try:
         data = load(text)
@@ -692,7 +707,9 @@ def check_text(text: str, *, file: Any = None, source: Any = None, work: int = 1
             raise Refused("--source", "needs --file too")
         if file is not None:
             start = "accepted, but does not match the file: "
-            comparison()["match"](ctx, Path(file), None if source is None else Path(source))
+            ctx.weights = weights
+            compared = beside("checker_sidecar.py") if "sidecar" in data else comparison()
+            compared["match"](ctx, Path(file), None if source is None else Path(source))
             reason += "; it matches the file"
             if source is not None:
                 reason += f" and its source, controllers within {show(ctx.facts.get('controllers', Fraction(0)))}"

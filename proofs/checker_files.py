@@ -24,12 +24,13 @@ REPLACED = {"residual", "gauge", "norm_gate", "entry", "readout", "mixer", "reci
 class Tensors:
     """The tensors of one safetensors file, read by its header: 8-byte length, JSON, byte ranges."""
 
-    def __init__(self, folder: Path, ctx: Context) -> None:
-        self.path, self.ctx = folder / "model.safetensors", ctx
+    def __init__(self, folder: Path, ctx: Context, name: str = "model.safetensors", limit: int = MAX_HEADER) -> None:
+        self.path, self.ctx = folder / name, ctx
         with self.path.open("rb") as handle:
             size = int.from_bytes(handle.read(8), "little")
-            header = _json(handle.read(min(size, MAX_HEADER + 1)), self.path, ctx, size)
+            header = _json(handle.read(min(size, limit + 1)), self.path, ctx, size, limit)
         self.data, self.end = 8 + size, self.path.stat().st_size
+        self.metadata = header.get("__metadata__")
         self.entries = {name: e for name, e in header.items() if name != "__metadata__"}
 
     def raw(self, name: str) -> tuple[str, list[int], bytes]:
@@ -65,9 +66,9 @@ class Tensors:
             raise self.ctx.refused(name, "differs from the certificate")
 
 
-def _json(raw: bytes, path: Path, ctx: Context, size: int = 0) -> dict[str, Any]:
+def _json(raw: bytes, path: Path, ctx: Context, size: int = 0, limit: int = MAX_HEADER) -> dict[str, Any]:
     try:
-        value = json.loads(raw) if max(size, len(raw)) <= MAX_HEADER else None
+        value = json.loads(raw) if max(size, len(raw)) <= limit else None
     except (ValueError, RecursionError):
         value = None
     if not isinstance(value, dict):
@@ -95,6 +96,15 @@ def sha256(path: Path, ctx: Context) -> str:
     return digest.hexdigest()
 
 
+def own_certificate(ctx: Context, file: Path) -> None:
+    """The certificate that lies beside the tensors, if any, must be this one."""
+    if (file / "certificate.json").is_file():
+        with (file / "certificate.json").open("rb") as handle:
+            own = _json(handle.read(MAX_HEADER + 1), file / "certificate.json", ctx).get("digest")
+        if own != ctx.data["digest"]:
+            raise ctx.refused("certificate.json", "the checkpoint came with another certificate")
+
+
 def match(ctx: Context, file: Path, source: Path | None) -> None:
     """Whether the converted checkpoint ``file`` (and its ``source``) hold what the certificate speaks of."""
     data = ctx.data
@@ -104,11 +114,7 @@ def match(ctx: Context, file: Path, source: Path | None) -> None:
         for name, value in data["model"][side].items() if folder else ():
             if sha256(folder / name, ctx) != value:
                 raise ctx.refused(f"{side} {name}", "its SHA-256 is not the certificate's")
-    if (file / "certificate.json").is_file():
-        with (file / "certificate.json").open("rb") as handle:
-            own = _json(handle.read(MAX_HEADER + 1), file / "certificate.json", ctx).get("digest")
-        if own != data["digest"]:
-            raise ctx.refused("certificate.json", "the checkpoint came with another certificate")
+    own_certificate(ctx, file)
     tensors, config, sites = Tensors(file, ctx), _config(file, ctx), len(data["sites"])
     expected, controllers = _expected(data, config), _controllers(sites)
     for name in tensors.entries:

@@ -1,0 +1,199 @@
+"""The certificate of a sidecar: what the *stored* gated network of another program's checkpoint is, exactly.
+
+With P_l, P_{l+1}^{-1}, T_l, gates, entry and readout as the sidecar has them (rounded), the stored network equals
+exactly the mHC with (A~, e^, c^, W^, T^), each within a stated distance of the source's, its mixers A_l taken as
+the sidecar's record says.  What binds it to the files: the docstring of ``proofs/checker_sidecar.py``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors import SafetensorError, safe_open
+
+from streamgauge.proofs import statements
+from streamgauge.proofs.certificate import Certificate, sealed
+from streamgauge.proofs.statements import Json, Level
+from streamgauge.simulate.formats.controllers import Written
+from streamgauge.simulate.formats.record import Affine, Mixing, ModelRecord, Norm, View
+from streamgauge.simulate.formats.shards import CONFIG, Shards
+from streamgauge.theory.errors import InputError
+from streamgauge.theory.exact import Floats
+from streamgauge.theory.form import NormGate
+from streamgauge.theory.gates import norm_factor
+
+CERTIFIED = ("exact", "bias", "mean", "identity")
+"""Kinds of mixers whose sidecar is a gated network with constant gates, and so equals an mHC."""
+
+
+def why_uncertified(mixers: str, *, refined: bool = False) -> str | None:
+    """Why a conversion of this kind has no certificate; None where it has one."""
+    if refined:
+        return "no certificate: the tensors were fitted to the source's outputs and equal no mHC's exactly"
+    if mixers not in CERTIFIED:
+        return f"no certificate: with {mixers} the gates depend on the state, and what does not commute was dropped"
+    return None
+
+
+def certify(written: Written, *, name: str = "certificate.json") -> None:
+    """Write the certificate of a conversion beside its file: the finishing step of ``convert_folder``."""
+    sidecar_certificate(written).save(written.path.parent / name)
+
+
+def sidecar_certificate(written: Written) -> Certificate:
+    """The certificate of what ``convert_folder`` has written.
+
+    Reads the small tensors of the file again, and of the source its biases; a hundred sites of 4 streams take about a
+    second, beside the hash of the file.
+
+    **Raises** :class:`InputError` where nothing true within the checker's limits can be said, and for mixers that
+    make no such statement (:func:`why_uncertified`).
+    """
+    stored = _Stored(written)
+    reason = why_uncertified(str(stored.record["mixers"]))
+    if reason is not None:
+        raise InputError(reason)
+    gate, form = stored.record["norm_gate"], str(stored.record["form"])
+    rule = None if gate is None else NormGate(float(gate["eps"]), None if gate["cap"] is None else float(gate["cap"]))
+    sites, n = len(written.record.mixers), written.record.n
+    levels = _levels(stored, sites)
+    body: dict[str, Json] = {} if rule is None else {"base": form, "norm": _rule_json(rule)}
+    body["slots"] = [list(range(n)) for _ in levels]
+    body["sites"] = [_site(stored, l, levels, rule) for l in range(sites)]
+    body["levels"] = [level.json for level in levels]
+    entry = stored.floats("entry").reshape(-1, 1)
+    body["entry"] = statements.float_pair("entry", np.ones((n, 1)), entry, levels[0])
+    if "head.linear" in stored.names:
+        row = np.full((1, n), 1.0 if written.record.head.kind == "sum" else 1.0 / n)
+        body["readout"] = statements.float_pair(
+            "readout", row, stored.floats("head.linear").reshape(1, -1), levels[-1]
+        )
+    body["sidecar"] = _sidecar(written, stored)
+    folder, source = written.path.parent, written.shards.folder
+    return sealed(form if rule is None else "norm", "float", body, file=folder, source=source, weights=False)
+
+
+class _Stored:
+    """The written file: its record, and its small tensors in float64."""
+
+    def __init__(self, written: Written) -> None:
+        self.prefix = written.prefix
+        try:
+            self.tensors = safe_open(written.path, framework="numpy")
+            self.record: dict[str, Any] = json.loads(self.tensors.metadata()["record"])
+        except (SafetensorError, OSError, ValueError, KeyError, TypeError) as error:
+            raise InputError(f"{written.path}: no readable sidecar ({type(error).__name__})") from None
+        self.names = frozenset(name.removeprefix(self.prefix) for name in self.tensors.keys())  # noqa: SIM118
+
+    def floats(self, name: str) -> Floats:
+        """One tensor."""
+        return np.asarray(self.tensors.get_tensor(self.prefix + name), dtype=np.float64)
+
+
+def _rule_json(rule: NormGate) -> dict[str, Json]:
+    cap = None if rule.cap is None else statements.float_text(float(rule.cap))
+    return {"eps": statements.float_text(float(rule.eps)), "cap": cap}
+
+
+def _levels(stored: _Stored, sites: int) -> list[Level]:
+    """P_l, the write map of the site before as Q_l (the entry's map at level 0), and T_l."""
+    out = []
+    for l in range(sites + 1):
+        at = f"sites.{l}.gauge" if l < sites else "head.gauge"
+        inverse = stored.floats(f"sites.{l - 1}.gauge.write" if l else "entry.gauge.write")
+        metric = stored.floats(f"{at}.metric") if f"{at}.metric" in stored.names else None
+        out.append(Level(l, stored.floats(f"{at}.read"), inverse, metric))
+    return out
+
+
+def _site(stored: _Stored, l: int, levels: list[Level], rule: NormGate | None) -> dict[str, Json]:
+    mixer, gates = stored.floats(f"sites.{l}.mixer.matrix"), stored.floats(f"sites.{l}.gates")
+    norm_gate = None if rule is None else (rule, norm_factor(gates, rule))
+    return statements.float_site(mixer, gates, np.diag(gates), levels[l], levels[l + 1], norm_gate)
+
+
+def _sidecar(written: Written, stored: _Stored) -> dict[str, Json]:
+    """What binds the statement to the file, the source and its tensors."""
+    record, shards = written.record, written.shards
+    recipes: list[Json] = []
+    sites = [_place(mixer.norm) | _reads(mixer, recipes) for mixer in record.mixers]
+    config = shards.folder / CONFIG
+    return {
+        "file": written.path.name,
+        "sha256": _sha256(written.path),
+        "config": _sha256(config) if config.is_file() else None,
+        "mixers": stored.record["mixers"],
+        "dynamic": sum(not site["static"] for site in stored.record["sites"]),
+        "tensors": _tensors(record, shards),
+        "sites": sites,
+        "head": _head(record),
+        "recipes": recipes,
+        "controllers": {name: statements.float_text(bound) for name, bound in written.bounds.items()},
+    }
+
+
+def _tensors(record: ModelRecord, shards: Shards) -> dict[str, Json]:
+    out = {}
+    for name in record.tensors():
+        entry = shards.entry(name)
+        if name not in shards.digests:
+            raise InputError(f"{shards.folder}: tensor {name} was never read, expected it in the conversion")
+        out[name] = {"dtype": entry.dtype, "shape": list(entry.shape), "sha256": shards.digests[name]}
+    return out
+
+
+def _reads(mixer: Any, recipes: list[Json]) -> dict[str, Json]:
+    """Where the parts of one site stand; ``recipes`` grows by what is new."""
+    recipe = _recipe(mixer.mixing)
+    if recipe not in recipes:
+        recipes.append(recipe)
+    parts = {name: _affine(getattr(mixer, name)) for name in ("read", "write", "mix")}
+    return {**parts, "blend": _view(mixer.mixing.blend), "recipe": recipes.index(recipe)}
+
+
+def _head(record: ModelRecord) -> Json:
+    head = record.head
+    if head.affine is None or head.norm is None:
+        return None
+    return _place(head.norm) | {"read": _affine(head.affine)}
+
+
+def _place(norm: Norm) -> dict[str, Json]:
+    return {"gamma": _view(norm.gamma), "gamma_offset": statements.float_text(norm.gamma_offset)}
+
+
+def _affine(affine: Affine) -> dict[str, Json]:
+    return {name: _view(getattr(affine, name)) for name in ("base", "weight", "scale")}
+
+
+def _view(view: View | None) -> Json:
+    if view is None:
+        return None
+    return {"tensor": view.key, "take": None if view.take is None else list(view.take), "layout": view.layout}
+
+
+def _recipe(mixing: Mixing) -> dict[str, Json]:
+    """A recipe's numbers; those that a kind does not use are neutral."""
+    recipe = mixing.recipe
+    if recipe is None:
+        rest = {"start": "exp", "order": "rows", "eps_mode": "none", "iterations": 1}
+        numbers, transpose = {"eps": 0.0, "start_eps": 0.0, "temperature": 1.0}, mixing.transpose
+    else:
+        rest = {"start": recipe.start, "order": recipe.order[0], "eps_mode": recipe.eps_mode}
+        rest["iterations"] = recipe.iterations
+        numbers = {"eps": recipe.eps, "start_eps": recipe.start_eps, "temperature": recipe.temperature}
+        transpose = recipe.transpose
+    texts = {name: statements.float_text(value) for name, value in numbers.items()}
+    return {"kind": mixing.kind, **rest, **texts, "transpose": bool(transpose)}
+
+
+def _sha256(path: Path) -> str:
+    digest = hashlib.sha256()
+    with path.open("rb") as handle:
+        while block := handle.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from streamgauge.simulate.formats.detect import Recognised
     from streamgauge.simulate.formats.report import FormatInspection
     from streamgauge.simulate.formats.sidecar import Options, Sidecar
+    from streamgauge.simulate.hosted.compare import Comparison, Perplexity, Progress
     from streamgauge.simulate.inspection import Inspection
 
 CERTIFICATE = "certificate.json"
@@ -154,6 +155,38 @@ def attach(model: Any, sidecar: AnyPath, *, precision: str = "float32") -> Any:
     from streamgauge.simulate.attach import attach as attach_sidecar
 
     return attach_sidecar(model, Path(sidecar), precision=precision)
+
+
+def evaluate(
+    source: AnyPath,
+    other: AnyPath | None = None,
+    *,
+    text: AnyPath,
+    tokens: int | None = None,
+    context: int | None = None,
+    dtype: str = "float32",
+    device_map: Any = None,
+    progress: Progress | None = None,
+) -> Comparison | Perplexity:
+    """Perplexity of a Hugging Face model's folder on a text file, and how far its converted form is from it.
+
+    ``other``: a sidecar (file or folder; the two models share memory then), a ``--full`` checkpoint, or what an
+    attached model saved; without it only the source's :class:`Perplexity` comes back.  ``tokens``, ``context``: how
+    much of the text, in windows of how many tokens.  ``dtype``: "float32" | "bfloat16" | "float64"; ``device_map``
+    as in ``from_pretrained``.  Needs ``streamgauge[hf]``.
+
+    **Raises** :class:`InputError`, one line.
+    """
+    from streamgauge.simulate.hosted import compare, models
+    from streamgauge.simulate.hosted.text import read_text
+
+    source = Path(source)
+    read = read_text(Path(text), source, context=context, limit=tokens)
+    if other is None:
+        model = models.load_model(source, dtype=dtype, device_map=device_map)
+        return compare.perplexity(model, read, progress=progress)
+    first, second = models.load_pair(source, other, dtype=dtype, device_map=device_map)
+    return compare.compare(first, second, read, progress=progress)
 
 
 def inspect_format(

@@ -155,8 +155,8 @@ class _Sums:
         sums, vocabulary = cls(), first.shape[-1]
         following = F.pad(tokens[:, 1:], (0, 1), value=-1).flatten().to(first.device)
         step = max(1, _CHUNK // vocabulary)
-        other = [None] * len(following) if second is None else second.flatten(0, 1).split(step)
-        for mine, theirs, told in zip(first.flatten(0, 1).split(step), other, following.split(step)):
+        other = [None] * len(following) if second is None else torch.split(second.flatten(0, 1), step)
+        for mine, theirs, told in zip(torch.split(first.flatten(0, 1), step), other, torch.split(following, step)):
             log_p = F.log_softmax(mine.double(), -1)
             sums.surprise += _surprise(log_p, told)
             if theirs is not None:
@@ -176,7 +176,7 @@ def _batches(text: Text, model: Any, batch: int | None, progress: Progress | Non
     if batch is not None and batch < 1:
         raise InputError(f"batch: found {batch}, expected at least 1 window")
     vocabulary = model.config.get_text_config().vocab_size
-    groups = text.tokens.split(batch or rows_at_a_time(text, vocabulary))
+    groups = torch.split(text.tokens, batch or rows_at_a_time(text, vocabulary))
     for done, rows in enumerate(groups):
         if progress is not None:
             progress(done, len(groups), what)

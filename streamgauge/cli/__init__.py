@@ -13,7 +13,7 @@ import typer
 from rich.markup import escape
 
 from streamgauge import __version__
-from streamgauge.cli import barcode, bench, check, convert, counterexample, demo, inspect, selftest, verify
+from streamgauge.cli import barcode, bench, check, convert, counterexample, demo, evaluate, inspect, selftest, verify
 from streamgauge.cli.terminal import Failed, Terminated, help_text, one_line, prepare_streams, say, termination
 from streamgauge.theory.errors import InputError
 
@@ -29,6 +29,7 @@ app = typer.Typer(
 for name, module in {
     "demo": demo,
     "convert": convert,
+    "eval": evaluate,
     "inspect": inspect,
     "barcode": barcode,
     "check": check,

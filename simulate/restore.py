@@ -16,6 +16,7 @@ from typing import Any
 from streamgauge.simulate import checkpoint
 from streamgauge.simulate.config import ModelConfig
 from streamgauge.simulate.convert import gauged_weight
+from streamgauge.simulate.formats.full import CONVERTED
 from streamgauge.simulate.stored import carries, floats, inverse, put, stored_levels
 from streamgauge.theory.errors import InputError
 from streamgauge.theory.exact import Floats
@@ -24,8 +25,15 @@ from streamgauge.theory.exact import Floats
 def restore(converted: Path, destination: Path, *, force: bool = False) -> ModelConfig:
     """Write the source form of the converted checkpoint to ``destination``.
 
-    **Raises** :class:`InputError`, one line, where ``converted`` is no conversion or has lost its record.
+    **Raises** :class:`InputError`, one line, where ``converted`` is no conversion, has lost its record, or came from
+    another program's checkpoint (which a conversion never touches).
     """
+    for name in (checkpoint.SIDECAR, CONVERTED):
+        if (converted / name).is_file():
+            raise InputError(
+                f"{converted}: holds {name}, made beside a checkpoint that is as it was: nothing to restore, "
+                "use that one"
+            )
     checkpoint.refuse_existing(destination, force)
     checkpoint.refuse_within(destination, converted)
     given = checkpoint.read(converted)

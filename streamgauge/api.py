@@ -138,13 +138,18 @@ def sidecar(
     ``mixers``: "exact" (refused where A depends on the state) or "bias" (its dynamic part is dropped).  ``format``,
     ``settings`` (config fields by hand) and ``map`` (a TOML description) say what the folder leaves open.
 
+    A gated network with constant gates gets ``certificate.json`` beside its file.
+
     **Raises** :class:`InputError`, one line; nothing is written then, and the source is only ever read.
     """
+    from streamgauge.proofs.sidecar import certify, why_uncertified
     from streamgauge.simulate.formats.sidecar import convert_folder
 
     gate = NormGate() if norm is True else norm or None
-    options = _options(mixers, format, settings, map)
-    return convert_folder(Path(source), Path(destination), options, form=form, norm=gate, full=full, force=force)
+    options, finish = _options(mixers, format, settings, map), None if why_uncertified(mixers) else certify
+    return convert_folder(
+        Path(source), Path(destination), options, form=form, norm=gate, full=full, force=force, finish=finish
+    )
 
 
 def attach(model: Any, sidecar: AnyPath, *, precision: str = "float32") -> Any:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from streamgauge.api import CERTIFICATE
 from streamgauge.cli.terminal import emit_json, note, say, stdout, stream_rows, table, warn
 
 if TYPE_CHECKING:
@@ -30,7 +31,10 @@ MapFlag = Annotated[
 
 def show_sidecar(made: Sidecar, source: Path, as_json: bool) -> None:
     """What ``convert`` says about a sidecar."""
-    for text in (*made.record.notes, *made.form.conditioning.notes):
+    from streamgauge.proofs.sidecar import why_uncertified
+
+    uncertified = why_uncertified(made.mixers)
+    for text in (*made.record.notes, *made.form.conditioning.notes, *([uncertified] if uncertified else ())):
         note(text)
     dynamic = [share for share in made.shares if not share.static]
     if dynamic:
@@ -48,7 +52,7 @@ def show_sidecar(made: Sidecar, source: Path, as_json: bool) -> None:
 
 def sidecar_document(made: Sidecar, source: Path) -> dict[str, Any]:
     """What ``convert --json`` says about a sidecar."""
-    form, counted = made.form, made.ledger
+    form, counted, certificate = made.form, made.ledger, made.path.parent / CERTIFICATE
     gates = [float(g) for vector in form.gates for g in vector]
     return {
         "ok": True,
@@ -70,6 +74,7 @@ def sidecar_document(made: Sidecar, source: Path) -> dict[str, Any]:
         "tensors": {"consumed": len(counted.consumed), "kept": len(counted.kept), "dropped": len(counted.dropped)},
         "bytes_read": made.bytes_read,
         "bytes_written": made.bytes_written,
+        "certificate": str(certificate) if certificate.is_file() else None,
     }
 
 
@@ -86,6 +91,7 @@ def _sidecar_rows(document: dict[str, Any]) -> list[tuple[str, str]]:
         ("largest |A P - P' D|", f"{document['residual']:.2g}"),
         ("tensors", ", ".join(f"{count} {what}" for what, count in counted.items())),
         ("read, written", f"{document['bytes_read'] / 1e6:.3f} MB, {document['bytes_written'] / 1e6:.3f} MB"),
+        ("certificate", document["certificate"] or "none"),
     ]
 
 

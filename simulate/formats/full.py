@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from streamgauge.simulate.formats.headers import Entry, read_header
+from streamgauge.simulate.formats.hub import is_own_blob
 from streamgauge.simulate.formats.shards import INDEX, Shards
 from streamgauge.theory.errors import InputError
 
@@ -92,11 +93,12 @@ def _copy_range(given: Any, out: Any, entry: Entry, source: Path) -> None:
 
 
 def _others(shards: Shards, folder: Path) -> None:
-    """Config, tokenizer, code: every other file, folders included; links are left out."""
+    """Config, tokenizer, code: every other file, folders included; links are left out, but for a hub cache's own."""
     tensors = {file.name for file in shards.files}
     for path in sorted(shards.folder.rglob("*")):
         place = path.relative_to(shards.folder)
-        if path.is_symlink() or str(place) == INDEX or str(place) in tensors:
+        linked = path.is_symlink() and not is_own_blob(shards.folder, path)
+        if linked or str(place) == INDEX or str(place) in tensors:
             continue
         target = folder / place
         if path.is_dir():
@@ -110,6 +112,6 @@ def _others(shards: Shards, folder: Path) -> None:
 
 def _link(source: Path, target: Path) -> None:
     try:
-        os.link(source, target)
+        os.link(source.resolve(), target)  # of a link, the file itself: nothing here points into a cache
     except OSError:  # another file system, or one without links
         shutil.copyfile(source, target)

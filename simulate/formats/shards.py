@@ -4,9 +4,9 @@
 Headers and index must agree exactly, both ways: what the index says and the shards do not hold (or the reverse)
 would be silently random or silently lost in the program that loads it.
 
-Nothing outside the folder is opened: an index entry with a directory in it, an absolute path or a link that leads
-out is refused.  ``bytes_read`` counts headers and the tensors that were asked for (safetensors files may be mapped
-whole, so process figures say nothing).
+Nothing outside the folder is opened but the blobs of a hub cache's own repository (:mod:`.hub`): an index entry with
+a directory in it, an absolute path or any other link that leads out is refused.  ``bytes_read`` counts headers and
+the tensors that were asked for (safetensors files may be mapped whole, so process figures say nothing).
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from streamgauge.simulate.formats.headers import Entry, decode, read_header
+from streamgauge.simulate.formats.hub import is_own_blob
 from streamgauge.theory.errors import InputError
 from streamgauge.theory.exact import Floats
 
@@ -136,9 +137,9 @@ def _inside(folder: Path, name: str, where: str) -> Path:
         raise InputError(f"{where}: names {name!r}, expected a file of the folder itself")
     path = folder / name
     home = folder.resolve()
-    if path.resolve().parent != home:
+    if path.resolve().parent != home and not is_own_blob(folder, path):
         raise InputError(
-            f"{path}: is a link out of the folder, expected a file in it (copy a hub cache's files into a folder)"
+            f"{path}: is a link out of the folder, expected a file in it (or in the blobs of its own hub cache)"
         )
     if not path.is_file():
         raise InputError(f"{path}: not found, expected the shard that {INDEX} names")

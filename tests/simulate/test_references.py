@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import pytest
@@ -66,3 +67,24 @@ def test_transcription_agrees_to_float32_round_off(case: str) -> None:
     _, found, reference = forwards(case)
     assert reference.output.dtype is torch.float64
     assert difference(found, reference.output) < ROUND_OFF
+
+
+CONTROLS = {
+    "sliding-hash": {"sliding_window": 9, "hc_eps": 1e-5, "rms_norm_eps": 1e-6, "hc_sinkhorn_iters": 2,
+                     "swiglu_limit": 0.4, "routed_scaling_factor": 1.0},
+    "sparse": {"index_topk": 3, "num_experts_per_tok": 1},
+    "glm-sparse": {"index_topk": 8, "norm_topk_prob": False},
+    "glm-groups": {"topk_group": 2, "linear_lower_bound": -5.0},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CONTROLS)
+def test_every_setting_counts(case: str) -> None:
+    """With one setting changed the transcription is another function, far outside round-off."""
+    model, found, _ = forwards(case)
+    for name, value in CONTROLS[case].items():
+        config = copy.deepcopy(model.config)
+        assert getattr(config, name) != value
+        setattr(config, name, value)
+        other = REFERENCES[CASES[case][0]](model.state_dict(), config, tokens())
+        assert difference(found, other.output) > 3 * ROUND_OFF, name

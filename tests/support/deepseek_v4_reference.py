@@ -124,7 +124,7 @@ def _pooled(u: Tensor, weights: Weights, config: Any, rate: int, *, overlapping:
 
 
 def _rotated(x: Tensor, places: Tensor, config: Any, rope: str) -> Tensor:
-    """The last R channels turned, pair (2i, 2i + 1) by the angle ``place base^(-2i / R)``; places go with x[..., 0]."""
+    """The last R channels turned, pair (2i, 2i + 1) by the angle ``place base^(-2i / R)``; places as x[..., 0]."""
     settings = config.rope_parameters[rope]
     if settings["rope_type"] != "default":
         raise ValueError(f"rope {rope}: found {settings['rope_type']!r}, expected 'default'")

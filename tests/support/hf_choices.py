@@ -35,7 +35,7 @@ def forward_with_choices(model: Any, tokens: Tensor) -> tuple[Tensor, dict[str, 
 
 
 def flips(chosen: Mapping[str, Tensor], reference: Mapping[str, Tensor]) -> int:
-    """At how many places, a token in a choosing module, the set chosen (as indices) is not the reference's (marks)."""
+    """At how many places, a token in a module, the set ``chosen`` (indices) is not the reference's (marks)."""
     if chosen.keys() != reference.keys():
         raise ValueError(f"choices of {sorted(chosen)} and of {sorted(reference)}, expected the same modules")
     return sum(

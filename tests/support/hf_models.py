@@ -1,10 +1,14 @@
-"""Tiny transformers models with random, spread hyper-connections, and their forward pass in true float64."""
+"""Tiny transformers models with random, spread hyper-connections, and their forward passes in float64."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import torch
+from deepseek_v4_reference import deepseek_v4
+from glm5_next_reference import glm5_next
+from hyper_connection_reference import Pass
+from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 N = 4
@@ -56,6 +60,12 @@ def tiny(kind: str, seed: int = 0, gain: float = 6, **changed: Any) -> Any:
                 buffer.copy_(torch.randint(model.config.n_routed_experts, buffer.shape))
     model.set_experts_implementation("eager")  # the grouped one has no float64
     return model.eval()
+
+
+def transcribed(model: Any, tokens: Tensor) -> Pass:
+    """What the transcription of the model's type makes of its weights, as they are stored."""
+    reference = deepseek_v4 if model.config.model_type == "deepseek_v4" else glm5_next
+    return reference(model.state_dict(), model.config, tokens)
 
 
 class Widened(TorchDispatchMode):

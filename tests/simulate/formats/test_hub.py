@@ -180,7 +180,7 @@ def test_a_whole_checkpoint_leaves_other_links_out(tmp_path: Path) -> None:
 
 MUTANTS = {
     "any folder": ('home.parent.name != "snapshots" or ', ""),
-    "any repository": ('not repository.name.startswith("models--") or ', ""),
+    "any repository": (' or not repository.name.startswith("models--")', ""),
     "anywhere below": ("target.parent == blobs", "blobs in target.parents"),
     "anywhere": ("target.parent == blobs and ", ""),
     "no file": (" and target.is_file()", ""),

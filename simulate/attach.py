@@ -188,6 +188,13 @@ def source_streams(model: Any, level: int, state: Tensor) -> Tensor:
     return _source(streams_module(model), level, state)
 
 
+def fitted_tensors(model: Any) -> dict[str, Tensor]:
+    """What training changes in an attached model's hyper-connections: parameters by their names in a sidecar."""
+    streams, held = streams_module(model), getattr(model, _HELD)
+    parameters = dict(streams.named_parameters())
+    return {there: parameters[here].detach() for here, there in _places(held).items() if here in parameters}
+
+
 def _made(
     kind: type[nn.Module], held: HeldSidecar, site: int | None, old: nn.Module, dtype: torch.dtype
 ) -> nn.Module:

@@ -130,13 +130,27 @@ def sidecar(
     map: AnyPath | None = None,
     full: bool = False,
     force: bool = False,
+    text: AnyPath | None = None,
+    held_out: AnyPath | None = None,
+    tokens: int | None = None,
+    context: int | None = None,
+    refine: int = 0,
+    dtype: str = "float32",
+    device_map: Any = None,
+    progress: Progress | None = None,
 ) -> Sidecar:
     """Convert another program's checkpoint (DeepSeek-V4, GLM, Liger, ...) to one file of tensors beside it.
 
     ``full``: to a complete checkpoint instead, everything else linked or copied byte for byte.
 
-    ``mixers``: "exact" (refused where A depends on the state) or "bias" (its dynamic part is dropped).  ``format``,
-    ``settings`` (config fields by hand) and ``map`` (a TOML description) say what the folder leaves open.
+    ``mixers``: "exact" (refused where A depends on the state), "bias", "mean", "token-gates" or "identity" (part of A
+    is dropped: :mod:`streamgauge.simulate.formats.chosen`).  ``format``, ``settings`` (config fields by hand) and
+    ``map`` (a TOML description) say what the folder leaves open.
+
+    With ``text``, a file, the model runs (DeepSeek-V4 and GLM-5.3, needs ``streamgauge[hf]``): mixers are measured on
+    it, ``refine`` steps fit the converted tensors to the source's predictions, and ``.loss`` of the result says what
+    is lost on ``held_out``, another file, or else on the last quarter of ``text``.  ``tokens``, ``context``,
+    ``dtype``, ``device_map`` as in :func:`evaluate`.  "mean", "token-gates", "identity" and ``refine`` need a text.
 
     A gated network with constant gates gets ``certificate.json`` beside its file.
 
@@ -146,9 +160,23 @@ def sidecar(
     from streamgauge.simulate.formats.sidecar import convert_folder
 
     gate = NormGate() if norm is True else norm or None
-    options, finish = _options(mixers, format, settings, map), None if why_uncertified(mixers) else certify
-    return convert_folder(
-        Path(source), Path(destination), options, form=form, norm=gate, full=full, force=force, finish=finish
+    options = _options(mixers, format, settings, map)
+    finish = None if why_uncertified(mixers, refined=refine > 0) else certify
+    places = Path(source), Path(destination)
+    if text is None:
+        found = {"refine": refine or None, "held-out": held_out, "tokens": tokens, "context": context}
+        name = next((name for name, value in found.items() if value is not None), None)
+        if name is not None:
+            raise InputError(f"--{name}: belongs to a text, expected --text FILE with it")
+        if mixers == "identity":
+            raise InputError("--mixers identity: is only ever compared with its source, expected --text FILE with it")
+        return convert_folder(*places, options, form=form, norm=gate, full=full, force=force, finish=finish)
+    from streamgauge.simulate.hosted.convert import Reading, convert_hosted
+
+    other = None if held_out is None else Path(held_out)
+    reading = Reading(Path(text), other, tokens, context, refine, dtype, device_map)
+    return convert_hosted(
+        *places, options, reading, form=form, norm=gate, full=full, force=force, finish=finish, progress=progress
     )
 
 

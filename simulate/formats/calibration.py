@@ -1,9 +1,9 @@
 """How mixers that depend on the state move along real text: their mean, their covariance, and what a form drops.
 
 ``vec`` is row-major.  With m = mean A and C = mean vec(A - m) vec(A - m)^T, every quadratic figure of A in any gauge
-is exact without running the text again: for B = Q A P, vec B = (Q (x) P^T) vec A =: K vec A, so
+is exact without running the text again: for any matrix K (Q A P has K = Q (x) P^T) and constant e
 
-    mean (B_ij - E_ij)^2 = (K C K^T)_(ij,ij) + ((Q m P)_ij - E_ij)^2      for any constant E.
+    mean ||K vec A - e||^2 = tr(K C K^T) + ||K vec m - e||^2.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from streamgauge.theory.exact import Floats
+from streamgauge.theory.form import NormalForm
 
 
 @dataclass(frozen=True)
@@ -36,22 +37,28 @@ class Calibration:
         pairs = zip(self.mixers, self.covariances)
         return tuple(float(np.sqrt(max(np.trace(c), 0.0)) / np.linalg.norm(m)) for m, c in pairs)
 
-    def dropped(self, l: int, gauge: Floats, inverse: Floats, gates: Floats | None) -> float:
-        """RMS share of ``B = inverse A_l gauge`` that diagonal gates leave out: ``sqrt(mean ||B - G||^2 / ||B||^2)``.
+    def dropped(self, l: int, form: NormalForm, *, by_token: bool) -> tuple[float, float]:
+        """RMS share of A_l(x) that diagonal gates G leave out: in the form's streams, and in the source's.
 
-        G is the constant ``diag(gates)``, or with None the diagonal of B itself, token by token.  ``gauge`` and
-        ``inverse`` are (n, n), ``gates`` (n,).
+        ``sqrt(mean ||B - G||_F^2 / mean ||B||_F^2)`` with ``B = P_{l+1}^{-1} A_l(x) P_l``, and the same of A itself
+        and ``P_{l+1} G P_l^{-1}``.  G is the form's constant diagonal, or by token the diagonal of B.
         """
-        n = len(gauge)
-        k = np.kron(inverse, gauge.T)
-        spread = np.einsum("ij,jk,ik->i", k, self.covariances[l], k).clip(min=0.0).reshape(n, n)
-        mean = inverse @ self.mixers[l] @ gauge
-        total = float((spread + mean**2).sum())
-        left = mean - (np.diag(np.diag(mean)) if gates is None else np.diag(gates))
-        missing = spread + left**2
-        if gates is None:
-            np.fill_diagonal(missing, 0.0)
-        return float(np.sqrt(missing.sum() / total)) if total else 0.0
+        n = len(form.gauge[l])
+        there = np.kron(form.gauge_inverse[l + 1], form.gauge[l].T)
+        back = np.kron(form.gauge[l + 1], form.gauge_inverse[l].T)
+        constant = np.zeros(n * n) if by_token else np.diag(np.asarray(form.gates[l])).ravel()
+        kept = np.eye(n).ravel() if by_token else np.zeros(n * n)
+        left = (1 - kept)[:, None] * there
+        shares = []
+        for missing, gates, whole in ((left, constant, there), (back @ left, back @ constant, np.eye(n * n))):
+            total = self._square(l, whole, np.zeros(n * n))
+            shares.append(float(np.sqrt(self._square(l, missing, gates) / total)) if total else 0.0)
+        return shares[0], shares[1]
+
+    def _square(self, l: int, k: Floats, constant: Floats) -> float:
+        """mean ||k vec A - constant||^2."""
+        spread = float(np.einsum("ij,jk,ik->", k, self.covariances[l], k))
+        return max(spread, 0.0) + float(np.sum((k @ self.mixers[l].ravel() - constant) ** 2))
 
     def document(self) -> dict[str, Any]:
         """For provenance: text, tokens and the dynamic share of every site."""

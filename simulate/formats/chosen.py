@@ -27,6 +27,8 @@ from streamgauge.theory.sinkhorn import Recipe
 MIXERS = ("exact", "bias", "mean", "token-gates", "identity")
 MEASURED = ("mean", "token-gates")
 """Choices that need a text."""
+HOSTED = ("deepseek-v4", "glm5-next")
+"""Formats whose models run in transformers, and so can be measured."""
 ROUND_OFF = 1e-4
 """Largest difference between a static mixer and its mean in a running model, whose arithmetic is float32 or wider."""
 

@@ -18,6 +18,7 @@ from streamgauge.simulate.convert import gauged_weight
 from streamgauge.simulate.formats.record import ModelRecord
 from streamgauge.simulate.formats.shards import Shards
 from streamgauge.theory.exact import Floats
+from streamgauge.theory.form import NormalForm
 
 FOLDED = 4
 """Roundings of a weight before the product: gamma's offset and gamma itself, and two to spare."""
@@ -28,7 +29,8 @@ class Written:
     """A conversion whose tensors are written and whose folder has not appeared yet.
 
     - ``path``: the file; ``prefix``: what its tensors' names start with ("" or "streamgauge.").
-    - ``record``, ``shards``: the source; ``bounds``: :func:`controller_bound` of every controller by its name.
+    - ``record``, ``shards``: the source; ``form``: of the chain that was converted.
+    - ``bounds``: :func:`controller_bound` of every controller by its name.
     """
 
     path: Path
@@ -36,6 +38,7 @@ class Written:
     record: ModelRecord
     shards: Shards
     bounds: Mapping[str, float]
+    form: NormalForm
 
 
 def gauged(name: str, weight: Floats, gauge: Floats, bounds: dict[str, float]) -> Floats:

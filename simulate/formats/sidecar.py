@@ -28,6 +28,7 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -81,8 +82,11 @@ class Options:
 class Sidecar:
     """What a conversion made.
 
-    ``mixers``: the choice; ``measured``: its calibration; ``dropped``: by site, the RMS share of
-    ``P_{l+1}^{-1} A_l(x) P_l`` that the gates leave out on that text.
+    - ``mixers``: the choice; ``measured``: its calibration.
+    - ``dropped``: by site, the RMS share of A_l(x) that the gates leave out on that text, in the converted streams
+      and in the source's.
+    - ``loss``: how far the converted network is from its source on held-out text, where that was measured
+      (:mod:`streamgauge.simulate.hosted.convert`).
     """
 
     path: Path
@@ -95,7 +99,13 @@ class Sidecar:
     bytes_written: int
     mixers: str = "exact"
     measured: Calibration | None = None
-    dropped: tuple[float, ...] | None = None
+    dropped: tuple[tuple[float, float], ...] | None = None
+    loss: Mapping[str, Any] | None = None
+
+    @property
+    def refined(self) -> bool:
+        """Whether its tensors were fitted after the conversion."""
+        return self.loss is not None and "refined" in self.loss
 
 
 def open_record(shards: Shards, options: Options) -> ModelRecord | Recognised:
@@ -157,9 +167,8 @@ def convert_folder(
         if full:
             full_checkpoint.complete(shards, folder, (*counted.consumed, *counted.dropped))
         if finish is not None:
-            finish(Written(folder / name, prefix, record, shards, bounds))
+            finish(Written(folder / name, prefix, record, shards, bounds, found))
     path = destination / name
-    left = plan.dropped()
     return Sidecar(
         path,
         record,
@@ -171,7 +180,7 @@ def convert_folder(
         path.stat().st_size,
         options.mixers,
         seen,
-        None if left is None else tuple(left),
+        plan.dropped(),
     )
 
 

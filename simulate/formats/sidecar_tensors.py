@@ -41,17 +41,12 @@ class Plan:
     measured: Calibration | None = None
     recipe: Recipe | None = None
 
-    def dropped(self) -> list[float] | None:
-        """RMS share of ``P_{l+1}^{-1} A_l(x) P_l`` that the gates leave out, by site; None where none was seen."""
+    def dropped(self) -> tuple[tuple[float, float], ...] | None:
+        """By site, see :meth:`Calibration.dropped`; None where nothing was measured."""
         if self.measured is None:
             return None
-        form, by_token = self.form, self.recipe is not None
-        return [
-            self.measured.dropped(
-                l, form.gauge[l], form.gauge_inverse[l + 1], None if by_token else np.asarray(form.gates[l])
-            )
-            for l in range(len(form))
-        ]
+        sites, by_token = range(len(self.form)), self.recipe is not None
+        return tuple(self.measured.dropped(l, self.form, by_token=by_token) for l in sites)
 
 
 def dynamic_controller(mixer: Mixer) -> bool:
@@ -144,6 +139,22 @@ def _per_stream(mixer: Mixer, weights: Weights, shards: Shards) -> str:
     )
 
 
+def model_document(record: ModelRecord) -> dict[str, Any]:
+    """What a source computes around its weights, for the metadata."""
+    first, head = record.mixers[0], record.head
+    return {
+        "streams": record.n,
+        "width": record.d,
+        "lagged": record.lagged,
+        "norm": {"eps": first.norm.eps, "placement": first.norm.placement},
+        "read": asdict(first.read_map),
+        "write": asdict(first.write_map),
+        "head": {"kind": head.kind, "note": head.note, "map": None if head.map is None else asdict(head.map)},
+        "head_norm_eps": None if head.norm is None else head.norm.eps,
+        "readers": [asdict(reader) for reader in record.readers],
+    }
+
+
 def document(plan: Plan, shares: list[StaticShare]) -> dict[str, Any]:
     """The record in the metadata, after the tensors are written."""
     from importlib.metadata import version
@@ -155,12 +166,11 @@ def document(plan: Plan, shares: list[StaticShare]) -> dict[str, Any]:
         {"name": m.name, "branch": m.branch, **asdict(s), "cond": float(c)}
         for m, s, c in zip(record.mixers, shares, form.conditioning.condition[1:])
     ]
-    for site, part in zip(sites, left or ()):
-        site["dropped"] = part
+    for site, (here, in_source) in zip(sites, left or ()):
+        site |= {"dropped": here, "dropped_in_source": in_source}
     extra: dict[str, Any] = {} if measured is None else {"calibration": measured.document()}
     if plan.recipe is not None:
         extra["recipe"] = asdict(plan.recipe)
-    first, head = record.mixers[0], record.head
     return {
         "versions": {"streamgauge": version("streamgauge"), "numpy": np.__version__},
         "source": {
@@ -169,17 +179,7 @@ def document(plan: Plan, shares: list[StaticShare]) -> dict[str, Any]:
             "settings": dict(record.settings),
             "tensors_sha256": shards.fingerprint(),
         },
-        "model": {
-            "streams": record.n,
-            "width": record.d,
-            "lagged": record.lagged,
-            "norm": {"eps": first.norm.eps, "placement": first.norm.placement},
-            "read": asdict(first.read_map),
-            "write": asdict(first.write_map),
-            "head": {"kind": head.kind, "note": head.note, "map": None if head.map is None else asdict(head.map)},
-            "head_norm_eps": None if head.norm is None else head.norm.eps,
-            "readers": [asdict(reader) for reader in record.readers],
-        },
+        "model": model_document(record),
         "mixers": plan.mixers,
         **extra,
         "form": form.form,

@@ -17,8 +17,38 @@ from typing import Any
 
 import numpy as np
 
+from streamgauge.simulate.formats.headers import read_header
 from streamgauge.theory.errors import InputError
 from streamgauge.theory.exact import Floats
+
+
+def amend(path: Path, tensors: Mapping[str, Floats], metadata: Mapping[str, str]) -> None:
+    """Overwrite float64 tensors of a :class:`TensorWriter`'s file in place, and its metadata in the room kept for it.
+
+    Not atomic: for a file that nobody sees yet.  **Raises** :class:`InputError` for tensors the file has not, another
+    shape, or metadata that do not fit.
+    """
+    entries, _, start = read_header(path)
+    table: dict[str, Any] = {"__metadata__": dict(metadata)}
+    for name, entry in entries.items():
+        offsets = [entry.begin - start, entry.end - start]
+        table[name] = {"dtype": entry.dtype, "shape": list(entry.shape), "data_offsets": offsets}
+    header = json.dumps(table).encode()
+    if len(header) > start - 8:
+        raise InputError(f"sidecar: metadata of {len(header)} bytes, expected room for {start - 8}")
+    with path.open("r+b") as stream:
+        for name, array in tensors.items():
+            made = np.ascontiguousarray(array, dtype="<f8")
+            if name not in entries or (entries[name].dtype, entries[name].shape) != ("F64", made.shape):
+                raise InputError(f"sidecar: tensor {name} has shape {made.shape}, which the file has not")
+            if not np.isfinite(made).all():
+                raise InputError(f"sidecar: tensor {name} is not finite in float64")
+            stream.seek(entries[name].begin)
+            stream.write(made.tobytes())
+        stream.seek(8)
+        stream.write(header.ljust(start - 8))
+        stream.flush()
+        os.fsync(stream.fileno())
 
 
 class TensorWriter:

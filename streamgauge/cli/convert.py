@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from streamgauge.cli.evaluate import following
 from streamgauge.cli.foreign import FormatFlag, MapFlag, SetFlag, show_sidecar
 from streamgauge.cli.terminal import JsonFlag, emit_json, note, progress, stdout, table
 from streamgauge.theory.errors import InputError
@@ -32,9 +33,24 @@ def command(
     mixers: Annotated[
         str | None,
         typer.Option(
-            help="Another program's mixers that depend on the state: exact refuses them, bias drops that part."
+            help="Another program's mixers that depend on the state: exact (refuse them), bias, mean, token-gates or "
+            "identity. All but the first lose something; with --text it is said how much."
         ),
     ] = None,
+    text: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Text to measure mixers and loss on; the model is run.")
+    ] = None,
+    held_out: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Measure the loss here (default: last quarter of --text).")
+    ] = None,
+    tokens: Annotated[int | None, typer.Option(help="Use the first so many tokens of a text (default: all).")] = None,
+    context: Annotated[
+        int | None, typer.Option(help="Tokens of a window (default: 512, or what the model takes if less).")
+    ] = None,
+    refine: Annotated[
+        int, typer.Option(metavar="STEPS", help="Then fit the converted tensors to the source's predictions.")
+    ] = 0,
+    dtype: Annotated[str, typer.Option(help="The model runs in float32, bfloat16 or float64.")] = "float32",
     full: Annotated[
         bool, typer.Option("--full", help="Another program's checkpoint whole, not only the converted tensors.")
     ] = False,
@@ -49,7 +65,8 @@ def command(
     SRC is never touched; DST appears complete or not at all.
 
     SRC may be another program's checkpoint (DeepSeek-V4, GLM-5.3-Flash, Liger, ...): DST then holds one file with the
-    converted hyper-connection tensors, to stand beside it; with --full the whole checkpoint.
+    converted hyper-connection tensors, to stand beside it; with --full the whole checkpoint.  Where A depends on the
+    state, --mixers says what takes its place, and --text measures perplexity, KL and agreement on held-out text.
     """
     if not norm and (eps is not None or cap is not None):
         raise InputError(f"{'--cap' if eps is None else '--eps'}: belongs to the norm gate, expected --norm with it")
@@ -63,9 +80,21 @@ def command(
         _restore(source, destination, force, as_json)
         return
     gate = NormGate(eps or 0.0, cap) if norm else None
-    if mixers or full or source_format or settings or described or _foreign(source):
-        given = (source_format, settings or [], described)
-        _sidecar(source, destination, mixers or "exact", form, gate, full, force, as_json, *given)
+    reading = {"text": text, "held_out": held_out, "tokens": tokens, "context": context, "refine": refine}
+    reads = any(value not in (None, 0) for value in reading.values())
+    if mixers or full or source_format or settings or described or reads or _foreign(source):
+        given = {"format": source_format, "settings": settings or [], "map": described, **reading, "dtype": dtype}
+        _sidecar(
+            source,
+            destination,
+            as_json,
+            mixers=mixers or "exact",
+            form=form,
+            norm=gate,
+            full=full,
+            force=force,
+            **given,
+        )
         return
     from streamgauge.api import convert
 
@@ -86,35 +115,12 @@ def _foreign(source: Path) -> bool:
     return is_foreign(source)
 
 
-def _sidecar(
-    source: Path,
-    destination: Path,
-    mixers: str,
-    form: str,
-    gate: NormGate | None,
-    full: bool,
-    force: bool,
-    as_json: bool,
-    name: str | None,
-    settings: list[str],
-    described: Path | None,
-) -> None:
+def _sidecar(source: Path, destination: Path, as_json: bool, *, settings: list[str], **given: Any) -> None:
     from streamgauge.api import sidecar
     from streamgauge.simulate.formats.settings import parse_settings
 
-    with progress(f"converting {source.name}"):
-        made = sidecar(
-            source,
-            destination,
-            mixers=mixers,
-            form=form,
-            norm=gate,
-            format=name,
-            settings=parse_settings(settings),
-            map=described,
-            full=full,
-            force=force,
-        )
+    with progress(f"converting {source.name}") as bar:
+        made = sidecar(source, destination, settings=parse_settings(settings), progress=following(bar), **given)
     show_sidecar(made, source, as_json)
 
 

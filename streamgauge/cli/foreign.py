@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -33,21 +34,53 @@ def show_sidecar(made: Sidecar, source: Path, as_json: bool) -> None:
     """What ``convert`` says about a sidecar."""
     from streamgauge.proofs.sidecar import why_uncertified
 
-    uncertified = why_uncertified(made.mixers)
+    uncertified = why_uncertified(made.mixers, refined=made.refined)
     for text in (*made.record.notes, *made.form.conditioning.notes, *([uncertified] if uncertified else ())):
         note(text)
-    dynamic = [share for share in made.shares if not share.static]
-    if dynamic:
-        worst = max(share.share for share in dynamic)
-        warn(
-            f"{len(dynamic)} of {len(made.shares)} mixers depended on the state (by up to {worst:.1%} in random "
-            "directions) and were taken at their biases: the converted network is another function"
-        )
+    warning = loss_warning(made)
+    if warning is not None:
+        warn(warning)
+    if made.loss is None and warning is not None:
+        note(f"the loss was not measured: {how_to_measure(made, source)}")
     document = sidecar_document(made, source)
     if as_json:
         emit_json(document)
         return
     stdout().print(table(f"{source} converted to {made.path}", ("", ""), _sidecar_rows(document)))
+
+
+TAKEN = {
+    "bias": "taken at their biases",
+    "mean": "taken at their means",
+    "token-gates": "cut down to gates by the token",
+    "identity": "replaced by the identity",
+}
+"""What became of mixers that depend on the state, by the choice of ``--mixers``."""
+
+
+def loss_warning(made: Sidecar) -> str | None:
+    """What a conversion gave up; None where the converted network is the same function."""
+    count, dynamic = len(made.shares), [share for share in made.shares if not share.static]
+    if made.mixers == "identity":
+        return f"{count} of {count} mixers were {TAKEN['identity']}: the converted network is another function"
+    if not dynamic:
+        return None
+    by, where = max(share.share for share in dynamic), "in random directions"
+    if made.measured is not None:
+        by, where = max(made.measured.shares), f"over {made.measured.tokens} tokens"
+    return (
+        f"{len(dynamic)} of {count} mixers depended on the state (by up to {by:.1%} {where}) and were "
+        f"{TAKEN[made.mixers]}: the converted network is another function"
+    )
+
+
+def how_to_measure(made: Sidecar, source: Path) -> str:
+    """The command that says what a conversion lost, if there is one."""
+    from streamgauge.simulate.formats.chosen import HOSTED
+
+    if made.record.format not in HOSTED:
+        return f"no program here runs {made.record.format} checkpoints"
+    return f"convert with --text FILE, or streamgauge eval {source} --with {made.path.parent} --text FILE"
 
 
 def sidecar_document(made: Sidecar, source: Path) -> dict[str, Any]:
@@ -71,6 +104,10 @@ def sidecar_document(made: Sidecar, source: Path) -> dict[str, Any]:
         "gate_max": max(gates),
         "cond_max": form.conditioning.worst,
         "residual": float(form.residuals().max(initial=0.0)),
+        "mixers": made.mixers,
+        "calibration": None if made.measured is None else made.measured.document(),
+        "dropped": made.dropped,
+        "loss": made.loss,
         "tensors": {"consumed": len(counted.consumed), "kept": len(counted.kept), "dropped": len(counted.dropped)},
         "bytes_read": made.bytes_read,
         "bytes_written": made.bytes_written,
@@ -83,6 +120,7 @@ def _sidecar_rows(document: dict[str, Any]) -> list[tuple[str, str]]:
     return [
         ("format", f"{document['format']} ({document['spelling']})"),
         ("form", document["form"]),
+        *_mixer_rows(document),
         ("sites, streams", f"{document['sites']}, {document['streams']}"),
         ("static sites", f"{document['static_sites']} of {document['sites']}"),
         ("orientation", document["orientation"]),
@@ -92,7 +130,43 @@ def _sidecar_rows(document: dict[str, Any]) -> list[tuple[str, str]]:
         ("tensors", ", ".join(f"{count} {what}" for what, count in counted.items())),
         ("read, written", f"{document['bytes_read'] / 1e6:.3f} MB, {document['bytes_written'] / 1e6:.3f} MB"),
         ("certificate", document["certificate"] or "none"),
+        *_loss_rows(document["loss"]),
     ]
+
+
+def _mixer_rows(document: dict[str, Any]) -> list[tuple[str, str]]:
+    seen = document["calibration"]
+    if seen is None:
+        return [("mixers", document["mixers"])]
+    shares, left = seen["shares"], document["dropped"]
+    here, in_source = (max(pair[i] for pair in left) for i in (0, 1))
+    return [
+        ("mixers", f"{document['mixers']}, over {seen['tokens']} tokens of {seen['text'].get('name', 'a text')}"),
+        ("their dynamic share", f"{min(shares):.1%} to {max(shares):.1%}"),
+        ("left out by the gates", f"up to {in_source:.1%} of A in the source's streams, {here:.1%} in the converted"),
+    ]
+
+
+def _loss_rows(loss: Mapping[str, Any] | None) -> list[tuple[str, str]]:
+    """Held-out figures, of the conversion and of the fit after it."""
+    if loss is None:
+        return []
+    text, first = loss["text"], loss["converted"]
+    out = [
+        ("held-out text", f"{text['tokens']} tokens of {text['name']}, {loss['dtype']}"),
+        ("perplexity of the source", f"{first['source_perplexity']:.6g}"),
+    ]
+    for name in ("converted", "refined"):
+        found = loss.get(name)
+        if found is None:
+            continue
+        flips = f", routing flips on {found['flipped']} tokens" if found["flips"] else ""
+        out += [
+            (f"perplexity {name}", f"{found['perplexity']:.6g} ({found['ratio'] - 1:+.3%})"),
+            (f"KL(source || {name})", f"{found['kl']:.3e} nats per token"),
+            ("same best next token", f"{found['agreement']:.3%}{flips}"),
+        ]
+    return out
 
 
 def show_recognised(found: Recognised, source: Path, as_json: bool) -> None:

@@ -105,7 +105,7 @@ def compare(
     vocabularies, logits that are not finite, or models without a head.
     """
     sums, flips, flipped = _Sums(), dict.fromkeys(_routers(source), 0), 0
-    with torch.no_grad(), evaluating(source, other), _experts(source) as mine, _experts(other) as theirs:
+    with torch.no_grad(), evaluating(source, other), experts_chosen(source) as mine, experts_chosen(other) as theirs:
         for rows in _batches(text, source, batch, progress, "comparing"):
             first = _finite(logits_of(source, rows), "the source")
             second = _finite(logits_of(other, rows), "the compared model")
@@ -206,7 +206,7 @@ def _routers(model: nn.Module, fixed: bool = False) -> dict[str, nn.Module]:
 
 
 @contextmanager
-def _experts(model: nn.Module) -> Iterator[dict[str, Tensor]]:
+def experts_chosen(model: nn.Module) -> Iterator[dict[str, Tensor]]:
     """By router, the experts of the latest forward pass: (B T, k) in ascending order."""
     chosen: dict[str, Tensor] = {}
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         inspect_format,
         restore,
         sidecar,
+        verify_pointwise,
     )
     from streamgauge.proofs.certificate import Certificate, certificate, rank_certificate
     from streamgauge.theory import strategies
@@ -64,6 +65,7 @@ _HOME = {
     "sidecar": "api",
     "sinkhorn": "theory.sinkhorn",
     "strategies": "theory",
+    "verify_pointwise": "api",
 }
 
 __all__ = [
@@ -96,6 +98,7 @@ __all__ = [
     "sidecar",
     "sinkhorn",
     "strategies",
+    "verify_pointwise",
 ]
 
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from streamgauge.simulate.formats.report import FormatInspection
     from streamgauge.simulate.formats.sidecar import Options, Sidecar
     from streamgauge.simulate.hosted.compare import Comparison, Perplexity, Progress
+    from streamgauge.simulate.hosted.pointwise import Pointwise
     from streamgauge.simulate.inspection import Inspection
 
 CERTIFICATE = "certificate.json"
@@ -220,6 +221,35 @@ def evaluate(
         return compare.perplexity(model, read, progress=progress)
     first, second = models.load_pair(source, other, dtype=dtype, device_map=device_map)
     return compare.compare(first, second, read, progress=progress)
+
+
+def verify_pointwise(
+    source: AnyPath,
+    *,
+    text: AnyPath,
+    tokens: int | None = 4096,
+    context: int | None = None,
+    dtype: str = "float32",
+    progress: Progress | None = None,
+) -> Pointwise:
+    """Run a Hugging Face model's folder in its per-token triangular form along a text file, and compare the logits.
+
+    The statement about mixers that depend on the state which is exact, see
+    :mod:`streamgauge.simulate.hosted.triangular`; the result's ``verdict()`` says whether it held.  ``tokens``,
+    ``context``: how much of the text (None: all), in windows of how many tokens.  ``dtype``: "float32" | "bfloat16".
+    Needs ``streamgauge[hf]``, and memory for the model in float64 beside it.
+
+    **Raises** :class:`InputError`, one line.
+    """
+    from streamgauge.simulate.hosted import pointwise
+    from streamgauge.simulate.hosted.models import load_model
+    from streamgauge.simulate.hosted.text import read_text
+
+    if dtype not in ("float32", "bfloat16"):
+        raise InputError(f"verify-pointwise dtype: found {dtype!r}, expected 'float32' or 'bfloat16'")
+    source = Path(source)
+    read = read_text(Path(text), source, context=context, limit=tokens)
+    return pointwise.verify_pointwise(load_model(source, dtype=dtype), read, progress=progress)
 
 
 def inspect_format(

@@ -13,7 +13,19 @@ import typer
 from rich.markup import escape
 
 from streamgauge import __version__
-from streamgauge.cli import barcode, bench, check, convert, counterexample, demo, evaluate, inspect, selftest, verify
+from streamgauge.cli import (
+    barcode,
+    bench,
+    check,
+    convert,
+    counterexample,
+    demo,
+    evaluate,
+    inspect,
+    pointwise,
+    selftest,
+    verify,
+)
 from streamgauge.cli.terminal import Failed, Terminated, help_text, one_line, prepare_streams, say, termination
 from streamgauge.theory.errors import InputError
 
@@ -35,6 +47,7 @@ for name, module in {
     "check": check,
     "counterexample": counterexample,
     "verify": verify,
+    "verify-pointwise": pointwise,
     "selftest": selftest,
 }.items():
     app.command(name, epilog=escape(module.EXAMPLE), help=help_text(module.command))(module.command)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -20,25 +21,33 @@ def check(
 ) -> Verdict:
     """Whether the certificate at ``path`` is accepted and, with ``file``, speaks of that converted checkpoint.
 
+    Of another program's source also whether its format is what the certificate says of it (the checker on its own
+    takes as given where things stand).
+
     ``source`` (needs ``file``) adds the source checkpoint: its mixers, ends and controllers.  Logits and mean gates
     are evaluated here, in float64 (the checker on its own takes the mixers' numbers as given).  ``work`` raises the
     checker's limit of arithmetic.  The witness holds the largest distances by name.
     """
     result = checker.check_path(path, file=file, source=source, work=work)
     if result.accepted and source is not None:
-        fault = _mixer_fault(path, source)
+        fault = _source_fault(path, file, source)
         if fault:
             return Verdict(False, f"accepted, but does not match the file: {fault}", result.facts)
     return Verdict(result.accepted, result.reason, result.facts)
 
 
-def _mixer_fault(path: str | Path, source: str | Path) -> str:
+def _source_fault(path: str | Path, file: str | Path | None, source: str | Path) -> str:
+    certificate = json.loads(Path(path).read_bytes())
+    if "sidecar" not in certificate:
+        return _mixer_fault(certificate["sites"], source)
+    from streamgauge.proofs.sidecar import places_fault
+
+    return places_fault(certificate, Path(file or ""), Path(source))  # its checker evaluates the logits itself
+
+
+def _mixer_fault(sites: list[dict[str, Any]], source: str | Path) -> str:
     from streamgauge.proofs.model import Folder, source_mixers
 
-    certificate = json.loads(Path(path).read_bytes())
-    if "sidecar" in certificate:  # its checker evaluates the logits itself
-        return ""
-    sites = certificate["sites"]
     try:
         mixers = source_mixers(Folder(source))
     except InputError as error:

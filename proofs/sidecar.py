@@ -9,18 +9,23 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from safetensors import SafetensorError, safe_open
 
-from streamgauge.proofs import statements
+from streamgauge.proofs import checker, statements
 from streamgauge.proofs.certificate import Certificate, sealed
 from streamgauge.proofs.statements import Json, Level
 from streamgauge.simulate.formats.controllers import Written
+from streamgauge.simulate.formats.detect import Recognised, read_record
 from streamgauge.simulate.formats.record import Affine, Mixing, ModelRecord, Norm, View
+from streamgauge.simulate.formats.settings import Settings
 from streamgauge.simulate.formats.shards import CONFIG, Shards
+from streamgauge.simulate.formats.sidecar_tensors import model_document
 from streamgauge.theory.errors import InputError
 from streamgauge.theory.exact import Floats
 from streamgauge.theory.form import NormGate
@@ -53,7 +58,7 @@ def sidecar_certificate(written: Written) -> Certificate:
     **Raises** :class:`InputError` where nothing true within the checker's limits can be said, and for mixers that
     make no such statement (:func:`why_uncertified`).
     """
-    stored = _Stored(written)
+    stored = _Stored(written.path, written.prefix)
     reason = why_uncertified(str(stored.record["mixers"]))
     if reason is not None:
         raise InputError(reason)
@@ -72,26 +77,86 @@ def sidecar_certificate(written: Written) -> Certificate:
         body["readout"] = statements.float_pair(
             "readout", row, stored.floats("head.linear").reshape(1, -1), levels[-1]
         )
+    _refuse_far(written, levels)
     body["sidecar"] = _sidecar(written, stored)
     folder, source = written.path.parent, written.shards.folder
     return sealed(form if rule is None else "norm", "float", body, file=folder, source=source, weights=False)
 
 
+def places_fault(certificate: Mapping[str, Any], file: Path, source: Path) -> str:
+    """How a certificate's places differ from what the source's own format says; "" where they do not.
+
+    The checker takes it as given which tensor, row and recipe is meant.  Here the format is read anew, with what was
+    set by hand as the sidecar's record has it; a source described by a map stays as it was described.
+    """
+    part = certificate["sidecar"]
+    try:
+        stored = _Stored(file / part["file"], "")
+        name, spelling, settings = (stored.record["source"][key] for key in ("format", "spelling", "settings"))
+        if spelling == "map":
+            return ""
+        shards = Shards(source)
+        made = read_record(shards, name=name, given=_by_hand(shards, settings))
+    except InputError as error:
+        return str(error)
+    except (KeyError, TypeError, ValueError) as error:
+        return f"{part['file']} record: malformed ({type(error).__name__})"
+    if isinstance(made, Recognised):
+        return f"source: is {made.title}, which has nothing to convert"
+    recipes: list[Json] = []
+    sites = [_place(mixer.norm) | _reads(mixer, recipes) for mixer in made.mixers]
+    for place, found, wanted in (
+        ("sidecar.sites", part["sites"], sites),
+        ("sidecar.head", part["head"], _head(made)),
+        ("sidecar.recipes", part["recipes"], recipes),
+        (f"{part['file']} record model", stored.record.get("model"), json.loads(json.dumps(model_document(made)))),
+    ):
+        if found != wanted:
+            return f"{place}: is not what {made.format} says"
+    return ""
+
+
+def _by_hand(shards: Shards, settings: Mapping[str, Any]) -> dict[str, str]:
+    """The settings that the config does not give by itself."""
+    out = {}
+    for name, value in settings.items():
+        try:
+            found = Settings(shards.config).raw(name)
+        except InputError:  # two values, settled by hand
+            found = None
+        if found != value:
+            out[name] = str(value)
+    return out
+
+
 class _Stored:
     """The written file: its record, and its small tensors in float64."""
 
-    def __init__(self, written: Written) -> None:
-        self.prefix = written.prefix
+    def __init__(self, path: Path, prefix: str) -> None:
+        self.prefix = prefix
         try:
-            self.tensors = safe_open(written.path, framework="numpy")
+            self.tensors = safe_open(path, framework="numpy")
             self.record: dict[str, Any] = json.loads(self.tensors.metadata()["record"])
-        except (SafetensorError, OSError, ValueError, KeyError, TypeError) as error:
-            raise InputError(f"{written.path}: no readable sidecar ({type(error).__name__})") from None
+        except (SafetensorError, OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+            raise InputError(f"{path}: no readable sidecar ({type(error).__name__})") from None
         self.names = frozenset(name.removeprefix(self.prefix) for name in self.tensors.keys())  # noqa: SIM118
 
     def floats(self, name: str) -> Floats:
         """One tensor."""
         return np.asarray(self.tensors.get_tensor(self.prefix + name), dtype=np.float64)
+
+
+def _refuse_far(written: Written, levels: list[Level]) -> None:
+    """The checker's limit on the controllers, by the bounds: the weights are read once, in the conversion."""
+    for name, bound in written.bounds.items():
+        level = levels[-1 if name == "head.weight" else int(name.split(".")[1])]
+        error = Fraction(bound.away) * statements.norm(level.inverse) / (1 - level.rho)
+        if error > checker.OTHER_LIMIT * Fraction(bound.size):
+            limit = float(checker.OTHER_LIMIT)
+            raise InputError(
+                f"certificate: cannot be given, {name}: controllers off by up to {float(error):.3g}, expected at "
+                f"most {limit:.0e} times {bound.size:.3g}"
+            )
 
 
 def _rule_json(rule: NormGate) -> dict[str, Json]:
@@ -132,7 +197,7 @@ def _sidecar(written: Written, stored: _Stored) -> dict[str, Json]:
         "sites": sites,
         "head": _head(record),
         "recipes": recipes,
-        "controllers": {name: statements.float_text(bound) for name, bound in written.bounds.items()},
+        "controllers": {name: statements.float_text(bound.away) for name, bound in written.bounds.items()},
     }
 
 

@@ -11,6 +11,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -22,6 +23,16 @@ from streamgauge.theory.form import NormalForm
 
 FOLDED = 4
 """Roundings of a weight before the product: gamma's offset and gamma itself, and two to spare."""
+
+
+class Bound(NamedTuple):
+    """Of one controller: at least max over rows of sum |W' - W (P (x) I)|, and at most max over rows of sum |W|."""
+
+    away: float
+    size: float
+
+
+Bounds = dict[str, Bound]
 
 
 @dataclass(frozen=True)
@@ -37,19 +48,19 @@ class Written:
     prefix: str
     record: ModelRecord
     shards: Shards
-    bounds: Mapping[str, float]
+    bounds: Mapping[str, Bound]
     form: NormalForm
 
 
-def gauged(name: str, weight: Floats, gauge: Floats, bounds: dict[str, float]) -> Floats:
+def gauged(name: str, weight: Floats, gauge: Floats, bounds: Bounds) -> Floats:
     """``W (P (x) I_d)``; its bound goes to ``bounds[name]``."""
     made = gauged_weight(weight, gauge)
     bounds[name] = controller_bound(weight, made, gauge)
     return made
 
 
-def controller_bound(weight: Floats, made: Floats, gauge: Floats) -> float:
-    """At least ``max over rows of sum |W' - W (P (x) I)|``, for W and W' of shape (m, n d), stream-major columns."""
+def controller_bound(weight: Floats, made: Floats, gauge: Floats) -> Bound:
+    """The bound for W and W' of shape (m, n d), stream-major columns, and P of shape (n, n)."""
     n, rows = gauge.shape[0], weight.shape[0]
     blocks, found = (array.reshape(rows, n, -1) for array in (weight, made))
     terms = n + FOLDED
@@ -59,4 +70,5 @@ def controller_bound(weight: Floats, made: Floats, gauge: Floats) -> float:
     # the two sums round too, by less than their number of terms times u; underflow costs at most 2^-1074 an entry
     slack = 1 + 2 * made[0].size * 2.0**-53
     worst = float(((away + gamma * size) * slack).max(initial=0.0)) + made[0].size * n * 2.0**-1074
-    return math.nextafter(worst, math.inf)
+    whole = float(np.abs(blocks).sum(axis=(1, 2)).max(initial=0.0)) / slack
+    return Bound(math.nextafter(worst, math.inf), math.nextafter(whole, 0.0))

@@ -37,7 +37,7 @@ from streamgauge.simulate.convert import FORMS, refuse_amplified, refuse_singula
 from streamgauge.simulate.formats import full as full_checkpoint
 from streamgauge.simulate.formats.calibration import Calibration
 from streamgauge.simulate.formats.chosen import MEASURED, chosen_mixers, gate_recipe, refuse_choice
-from streamgauge.simulate.formats.controllers import Written
+from streamgauge.simulate.formats.controllers import Bounds, Written
 from streamgauge.simulate.formats.detect import Recognised, read_record
 from streamgauge.simulate.formats.evaluate import load, static_mixer
 from streamgauge.simulate.formats.generic import mapped_record, read_map
@@ -162,7 +162,7 @@ def convert_folder(
     plan = Plan(record, shards, found, counted, options.mixers, seen, recipe)
     name, prefix = (full_checkpoint.CONVERTED, full_checkpoint.PREFIX) if full else (SIDECAR, "")
     with staged(destination) as folder:
-        bounds: dict[str, float] = {}
+        bounds: Bounds = {}
         shares = _write(folder / name, plan, prefix, bounds)
         if full:
             full_checkpoint.complete(shards, folder, (*counted.consumed, *counted.dropped))
@@ -228,7 +228,7 @@ def _form(record: ModelRecord, mixers: list[Floats], form: str, norm: NormGate |
     return found if norm is None else norm_form(found, norm)
 
 
-def _write(path: Path, plan: Plan, prefix: str, bounds: dict[str, float]) -> tuple[StaticShare, ...]:
+def _write(path: Path, plan: Plan, prefix: str, bounds: Bounds) -> tuple[StaticShare, ...]:
     shares: list[StaticShare] = []
     counted = plan.ledger
     names = sum(len(name) + 8 for name in (*counted.consumed, *counted.dropped))

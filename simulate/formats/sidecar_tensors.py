@@ -13,7 +13,7 @@ import numpy as np
 
 from streamgauge.simulate.convert import metric
 from streamgauge.simulate.formats.calibration import Calibration
-from streamgauge.simulate.formats.controllers import gauged
+from streamgauge.simulate.formats.controllers import Bounds, gauged
 from streamgauge.simulate.formats.evaluate import Block, Weights, load, load_head
 from streamgauge.simulate.formats.ledger import Ledger
 from streamgauge.simulate.formats.record import Mixer, ModelRecord
@@ -78,7 +78,7 @@ def layout(plan: Plan) -> dict[str, tuple[int, ...]]:
     return out
 
 
-def tensors(plan: Plan, shares: list[StaticShare], bounds: dict[str, float]) -> Iterator[tuple[str, Floats]]:
+def tensors(plan: Plan, shares: list[StaticShare], bounds: Bounds) -> Iterator[tuple[str, Floats]]:
     """Name and value in the layout's order; ``shares`` grows by one a site, ``bounds`` by one a controller."""
     record, form = plan.record, plan.form
     gates = form.norm.base_gates if form.norm is not None else form.gates
@@ -105,7 +105,7 @@ def tensors(plan: Plan, shares: list[StaticShare], bounds: dict[str, float]) -> 
     yield from _head(plan, bounds)
 
 
-def _head(plan: Plan, bounds: dict[str, float]) -> Iterator[tuple[str, Floats]]:
+def _head(plan: Plan, bounds: Bounds) -> Iterator[tuple[str, Floats]]:
     record, form = plan.record, plan.form
     last = form.gauge[-1]
     yield "head.gauge.read", last

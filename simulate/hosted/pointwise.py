@@ -3,10 +3,11 @@
 The reference is the source in true float64 (:mod:`streamgauge.simulate.hosted.widened`).  Against it stand
 
     e(source)     the source in its own dtype,
-    e(pointwise)  the triangular form in that dtype (its coefficients in float64): their quotient is the round-off ratio,
+    e(pointwise)  the triangular form in that dtype, its coefficients in float64,
     exact         the triangular form in float64: round-off of float64 and nothing else, if the statement holds,
 
-each as RMS of the difference of the logits over RMS of the reference.
+and e(pointwise) / e(source) is the round-off ratio.  Each is the RMS of the difference of the logits over the RMS of
+the reference.
 """
 
 from __future__ import annotations
@@ -176,7 +177,8 @@ class _Frames:
     def sites(self) -> Iterator[PointwiseSite]:
         for site, sums in sorted(self._sums.items()):
             mean = tuple(float(g) for g in sums["gates"] / sums["count"])
-            yield PointwiseSite(site, mean, *sums["ends"], math.sqrt(sums["above"] / sums["whole"]))
+            least, most = sums["ends"]
+            yield PointwiseSite(site, mean, least, most, math.sqrt(sums["above"] / sums["whole"]))
 
     def dropped(self) -> float:
         above, whole = (sum(sums[name] for sums in self._sums.values()) for name in ("above", "whole"))

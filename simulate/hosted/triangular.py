@@ -10,7 +10,7 @@ needs nothing but the sites behind it, so a network can do it while it runs.  In
     p, r, A from z as before;   Y_{l+1} = R_l Y_l + (Q_{l+1}^T r) F_l(p Q_l Y_l)
 
 with ``Y_0 = Q_0^T X_0``, and the head reads ``c(Y_L) Q_L Y_L``.  The metric T_l is the identity, Q being orthogonal;
-singular A need nothing special.  Every token has its own Q_l, and the branches, attention included, see ``p X`` alone:
+singular A need nothing special.  Every token has its own Q_l, and branches, attention included, see ``p X`` alone:
 nothing of one token's basis reaches another.  Diagonal gates for the token would be diag(R_l) and drop the rest.
 X is never formed, nor anything kept of the source's own states.
 """
@@ -70,12 +70,12 @@ def triangular_step(mixer: Tensor, frame: Tensor) -> tuple[Tensor, Tensor]:
 def turned(weight: Tensor, frame: Tensor, y: Tensor) -> Tensor:
     """``W (Q (x) I) vec(Y)``: weight (m, n, d), frames (B, T, n, n), states (B, T, n, d) to (B, T, m)."""
     m, n, d = weight.shape
-    parts = (y @ weight.reshape(m * n, d).T).unflatten(-1, (m, n))  # (B, T, i, m, s): row i of Y on stream s of W
+    parts = (y @ weight.reshape(m * n, d).T).view(*y.shape[:-1], m, n)  # (B, T, i, m, s): row i of Y on stream s of W
     return torch.einsum("btims,btsi->btm", parts, frame)
 
 
 class TriangularConnection(nn.Module):
-    """Site l on Y: what transformers' layer asks for, (Q_{l+1}^T r, R_l^T, p Q_l Y_l), of the source's own tensors."""
+    """Site l on Y: (Q_{l+1}^T r, R_l^T, p Q_l Y_l), as transformers' layers ask for it, of the source's tensors."""
 
     def __init__(self, source: Any, site: int, frames: Frames) -> None:
         super().__init__()
@@ -164,4 +164,4 @@ def _normed(weight: Tensor, y: Tensor, frame: Tensor, eps: float) -> Tensor:
     n, d = y.shape[-2:]
     wide = y.double()
     rms = (wide.square().mean((-2, -1)) + eps).sqrt()
-    return turned(weight.unflatten(-1, (n, d)), frame, wide) / rms[..., None]
+    return turned(weight.view(-1, n, d), frame, wide) / rms[..., None]

@@ -1,3 +1,4 @@
+# mypy: disable-error-code="no-untyped-call"
 """A Hugging Face model in true float64: these models cast to float32 inside, whatever the dtype of their weights."""
 
 from __future__ import annotations
@@ -14,6 +15,9 @@ class Widened(TorchDispatchMode):
 
     Buffers that a model has made in float32 before (rotary frequencies) keep that rounding; they are constants.
     """
+
+    def __init__(self) -> None:
+        super().__init__()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = dict(kwargs or {})

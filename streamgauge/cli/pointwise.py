@@ -28,9 +28,9 @@ def command(
 ) -> None:
     """Run a model with dynamic mixers in its per-token triangular form, and compare the logits.
 
-    Per token, A Q = Q' R by forward QR: mixing matrices become triangular ones in an orthogonal basis that moves from
-    site to site.  This is exact for mixers that depend on the state; the part of R above the diagonal is what diagonal
-    gates for every token would drop.
+    Per token, A Q = Q' R by forward QR: mixing matrices become triangular ones, in an orthogonal basis that moves
+    from site to site.  This is exact for mixers that depend on the state; the part of R above the diagonal is what
+    diagonal gates for every token would drop.
 
     Compared are the logits in float64, up to its round-off, and in float32, where the ratio of the two errors must be
     at most 2.  Exit code 1 if they differ by more.

@@ -27,7 +27,7 @@ import streamgauge as sg
 transformers = pytest.importorskip("transformers", minversion="5.24")
 
 from hf_choices import flips, forward_with_choices  # noqa: E402
-from hf_models import N, Widened, tiny, transcribed  # noqa: E402
+from hf_models import N, tiny, transcribed  # noqa: E402
 from hyper_connection_reference import Pass  # noqa: E402
 
 from streamgauge.simulate.attach import streams_module  # noqa: E402
@@ -35,6 +35,7 @@ from streamgauge.simulate.attach_files import Sigmoid  # noqa: E402
 from streamgauge.simulate.convert import gauged_weight  # noqa: E402
 from streamgauge.simulate.formats import sidecar as converter  # noqa: E402
 from streamgauge.simulate.hosted.models import connections  # noqa: E402
+from streamgauge.simulate.hosted.widened import Widened, wide_copy  # noqa: E402
 
 KINDS = ("deepseek_v4", "glm5_next")
 DEPTHS = (4, 16, 43)
@@ -174,8 +175,8 @@ def test_same_function_in_float64(kind: str, made: Maker) -> None:
     """Both in transformers' code with its casts widened, so to float64's own round-off."""
     source = made(kind, 4, free=True)
     with Widened():
-        own = output(copy.deepcopy(source.model).double())
-        wide = sg.attach(copy.deepcopy(source.model).double(), source.folder / "out", precision="float64")
+        own = output(wide_copy(source.model))
+        wide = sg.attach(wide_copy(source.model), source.folder / "out", precision="float64")
         found = output(wide)
     assert own.dtype is found.dtype is torch.float64
     assert rms(found, own) < 1e-13

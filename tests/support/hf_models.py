@@ -9,7 +9,6 @@ from deepseek_v4_reference import deepseek_v4
 from glm5_next_reference import glm5_next
 from hyper_connection_reference import Pass
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 
 N = 4
 V4: dict[str, Any] = {
@@ -66,13 +65,3 @@ def transcribed(model: Any, tokens: Tensor) -> Pass:
     """What the transcription of the model's type makes of its weights, as they are stored."""
     reference = deepseek_v4 if model.config.model_type == "deepseek_v4" else glm5_next
     return reference(model.state_dict(), model.config, tokens)
-
-
-class Widened(TorchDispatchMode):
-    """Casts to float32 become casts to float64, and so do tensors made in float32: these models cast inside."""
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = dict(kwargs or {})
-        if kwargs.get("dtype") is torch.float32:
-            kwargs["dtype"] = torch.float64
-        return func(*args, **kwargs)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,11 @@ transformers = pytest.importorskip("transformers", minversion="5.24")
 
 from hf_models import N, tiny, transcribed  # noqa: E402
 
-from streamgauge.simulate.attach import source_streams, streams_module  # noqa: E402
+from streamgauge.simulate.attach import MODELS, source_streams, streams_module  # noqa: E402
+from streamgauge.simulate.formats import chosen  # noqa: E402
+from streamgauge.simulate.formats.sidecar import Options, convert_folder  # noqa: E402
+from streamgauge.simulate.hosted.calibrate import calibrate  # noqa: E402
+from streamgauge.simulate.hosted.text import Text  # noqa: E402
 
 KINDS = ("deepseek_v4", "glm5_next")
 LIMIT = 2.0
@@ -75,6 +80,28 @@ def ratio(out: Any, model: Any) -> float:
 
 def error(found: Tensor, reference: Tensor) -> float:
     return float((found.double() - reference).norm() / reference.norm())
+
+
+@pytest.mark.parametrize("mixers", ["mean", "token-gates"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_static_mixers_measured_along_a_text_are_the_same_function(
+    kind: str, mixers: str, made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also with the means as measured, in float32, in place of the stored mixers."""
+    model, folder = made(kind)
+    seen = calibrate(model, Text(tokens(), "random", "0" * 64, "bytes"))
+    convert_folder(folder / "source", tmp_path / "out", Options(mixers), measured=seen)
+    assert ratio(attached(model, tmp_path), model) <= LIMIT
+    monkeypatch.setattr(chosen, "_still", lambda *_: False)
+    (tmp_path / "again").mkdir()
+    found = convert_folder(folder / "source", tmp_path / "again" / "out", Options(mixers), measured=seen)
+    assert found.form.chain.mixers[1].tolist() == seen.mixers[1].tolist()
+    out = attached(model, tmp_path / "again")
+    assert ratio(out, model) <= LIMIT
+    if mixers == "token-gates":
+        for module in sites(out):
+            module.recipe = dataclasses.replace(module.recipe, transpose=False)
+        assert ratio(out, model) > 10 * LIMIT
 
 
 def test_norm_gates_run_too(made: Made, tmp_path: Path) -> None:
@@ -168,6 +195,10 @@ def test_saving_and_loading(kind: str, made: Made, tmp_path: Path) -> None:
     assert_refused(lambda: out.save_pretrained(tmp_path / "part", state_dict={}), r"state_dict has no \S+, expected")
     assert not (tmp_path / "hub").exists()
     assert not (tmp_path / "part").exists()
+
+
+def test_formats_that_run_here_are_the_ones_that_can_be_measured() -> None:
+    assert set(MODELS.values()) == set(chosen.HOSTED)
 
 
 def test_a_complete_checkpoint_loads(made: Made, tmp_path: Path) -> None:

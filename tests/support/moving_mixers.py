@@ -55,7 +55,7 @@ def windows(rows: int = 6, context: int = 32, vocabulary: int = 64, seed: int = 
     return Text(torch.randint(vocabulary, (rows, context), generator=generator), "random", "0" * 64, "bytes")
 
 
-def text_file(path: Path, size: int = 4096, seed: int = 0) -> Path:
+def text_file(path: Path, size: int = 1280, seed: int = 0) -> Path:
     """Random bytes."""
     path.write_bytes(np.random.default_rng(seed).integers(0, 256, size, dtype=np.uint8).tobytes())
     return path

@@ -84,7 +84,7 @@ MUTANTS: dict[str, tuple[str, str]] = {
     "metric not limited": ('ctx.relative(part["metric"].place, "metric", error, Fraction(1))', "pass"),
     "metric may be full": ("or any(x for i, row in enumerate(t.rows) for x in row[:i])", ""),
     "metric as T T^T": ("(t.transposed() @ t - gauge", "(t @ t.transposed() - gauge"),
-    "write maps not limited": ('writes = "model" in ctx.data and part.place != "levels[0]"', "writes = False"),
+    "write maps not limited": ('and part.place != "levels[0]"\n', "and False\n"),
     "entry optional in a model": ('if "entry" not in data:', "if False:"),
     "minor not checked": ("(identity(k, ctx) - unit).must_vanish(", "(unit - unit).must_vanish("),
     "factorisation not checked": ("(given - product).must_vanish(", "(given - given).must_vanish("),

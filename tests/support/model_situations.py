@@ -176,7 +176,7 @@ CONFIGS = {
 
 MUTANTS = {
     "hashes ignored": ("if sha256(folder / name, ctx) != value:", "if False:"),
-    "own certificate ignored": ('if own != data["digest"]:', "if False:"),
+    "own certificate ignored": ('if own != ctx.data["digest"]:', "if False:"),
     "unknown tensors allowed": ("if changed and name not in expected:", "if False:"),
     "controllers may be unbounded": ("if name in controllers and not (", "if False and ("),
     "metric optional": (' and "metric" in level)', ")"),

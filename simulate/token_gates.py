@@ -36,7 +36,7 @@ def mixer(logits: Tensor, recipe: Recipe) -> Tensor:
     """A (..., n, n) of the logits (..., n^2), in their dtype."""
     n = round(logits.shape[-1] ** 0.5)
     s = reference.sinkhorn(
-        logits.unflatten(-1, (n, n)),
+        logits.reshape(*logits.shape[:-1], n, n),
         order=recipe.order,
         start=recipe.start,
         start_eps=recipe.start_eps,

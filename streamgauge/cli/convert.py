@@ -10,6 +10,15 @@ import typer
 
 from streamgauge.cli.evaluate import following
 from streamgauge.cli.foreign import FormatFlag, MapFlag, SetFlag, show_sidecar
+from streamgauge.cli.reading import (
+    ContextFlag,
+    DtypeFlag,
+    HeldOutFlag,
+    MixersFlag,
+    RefineFlag,
+    TextFlag,
+    TokensFlag,
+)
 from streamgauge.cli.terminal import JsonFlag, emit_json, note, progress, stdout, table
 from streamgauge.theory.errors import InputError
 from streamgauge.theory.form import NormGate
@@ -30,27 +39,13 @@ def command(
     eps: Annotated[float | None, typer.Option(help="The norm gate's eps (default 0).")] = None,
     cap: Annotated[float | None, typer.Option(help="Largest factor of the norm gate (default none).")] = None,
     restore: Annotated[bool, typer.Option("--restore", help="SRC is a converted checkpoint: turn it back.")] = False,
-    mixers: Annotated[
-        str | None,
-        typer.Option(
-            help="Another program's mixers that depend on the state: exact (refuse them), bias, mean, token-gates or "
-            "identity. All but the first lose something; with --text it is said how much."
-        ),
-    ] = None,
-    text: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Text to measure mixers and loss on; the model is run.")
-    ] = None,
-    held_out: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Measure the loss here (default: last quarter of --text).")
-    ] = None,
-    tokens: Annotated[int | None, typer.Option(help="Use the first so many tokens of a text (default: all).")] = None,
-    context: Annotated[
-        int | None, typer.Option(help="Tokens of a window (default: 512, or what the model takes if less).")
-    ] = None,
-    refine: Annotated[
-        int, typer.Option(metavar="STEPS", help="Then fit the converted tensors to the source's predictions.")
-    ] = 0,
-    dtype: Annotated[str, typer.Option(help="The model runs in float32, bfloat16 or float64.")] = "float32",
+    mixers: MixersFlag = None,
+    text: TextFlag = None,
+    held_out: HeldOutFlag = None,
+    tokens: TokensFlag = None,
+    context: ContextFlag = None,
+    refine: RefineFlag = 0,
+    dtype: DtypeFlag = "float32",
     full: Annotated[
         bool, typer.Option("--full", help="Another program's checkpoint whole, not only the converted tensors.")
     ] = False,
@@ -68,6 +63,32 @@ def command(
     converted hyper-connection tensors, to stand beside it; with --full the whole checkpoint.  Where A depends on the
     state, --mixers says what takes its place, and --text measures perplexity, KL and agreement on held-out text.
     """
+    _refuse(form, norm, eps, cap, restore)
+    if restore:
+        _restore(source, destination, force, as_json)
+        return
+    gate = NormGate(eps or 0.0, cap) if norm else None
+    given: dict[str, Any] = {"text": text, "held_out": held_out, "tokens": tokens, "context": context}
+    reads = refine != 0 or any(value is not None for value in given.values())
+    if mixers or full or source_format or settings or described or reads or _foreign(source):
+        given |= {"mixers": mixers or "exact", "form": form, "norm": gate, "full": full, "force": force}
+        given |= {"format": source_format, "map": described, "refine": refine, "dtype": dtype}
+        _sidecar(source, destination, as_json, settings or [], given)
+        return
+    from streamgauge.api import convert
+
+    with progress(f"converting {source.name}"):
+        made = convert(source, destination, form=form, norm=gate, force=force)
+    document = summary(made, source, destination)
+    for fact in made.form.conditioning.notes:
+        note(fact)
+    if as_json:
+        emit_json(document)
+        return
+    stdout().print(table(f"{source} converted to {destination}", ("", ""), _rows(document)))
+
+
+def _refuse(form: str, norm: bool, eps: float | None, cap: float | None, restore: bool) -> None:
     if not norm and (eps is not None or cap is not None):
         raise InputError(f"{'--cap' if eps is None else '--eps'}: belongs to the norm gate, expected --norm with it")
     if eps is not None and not 0 <= eps < math.inf:
@@ -76,37 +97,6 @@ def command(
         raise InputError(f"--cap: found {cap}, expected a finite number above 0")
     if restore and (norm or form != "graded"):
         raise InputError("--restore: takes the form from SRC, expected neither --form nor --norm with it")
-    if restore:
-        _restore(source, destination, force, as_json)
-        return
-    gate = NormGate(eps or 0.0, cap) if norm else None
-    reading = {"text": text, "held_out": held_out, "tokens": tokens, "context": context, "refine": refine}
-    reads = any(value not in (None, 0) for value in reading.values())
-    if mixers or full or source_format or settings or described or reads or _foreign(source):
-        given = {"format": source_format, "settings": settings or [], "map": described, **reading, "dtype": dtype}
-        _sidecar(
-            source,
-            destination,
-            as_json,
-            mixers=mixers or "exact",
-            form=form,
-            norm=gate,
-            full=full,
-            force=force,
-            **given,
-        )
-        return
-    from streamgauge.api import convert
-
-    with progress(f"converting {source.name}"):
-        made = convert(source, destination, form=form, norm=gate, force=force)
-    document = summary(made, source, destination)
-    for text in made.form.conditioning.notes:
-        note(text)
-    if as_json:
-        emit_json(document)
-        return
-    stdout().print(table(f"{source} converted to {destination}", ("", ""), _rows(document)))
 
 
 def _foreign(source: Path) -> bool:
@@ -115,7 +105,7 @@ def _foreign(source: Path) -> bool:
     return is_foreign(source)
 
 
-def _sidecar(source: Path, destination: Path, as_json: bool, *, settings: list[str], **given: Any) -> None:
+def _sidecar(source: Path, destination: Path, as_json: bool, settings: list[str], given: dict[str, Any]) -> None:
     from streamgauge.api import sidecar
     from streamgauge.simulate.formats.settings import parse_settings
 

@@ -24,7 +24,7 @@ from streamgauge.simulate.hosted.models import connections, evaluating, logits_o
 from streamgauge.simulate.hosted.text import Text
 from streamgauge.theory.errors import InputError
 
-LEARNING_RATE = 3e-3
+LEARNING_RATE = 1e-2
 BATCH_TOKENS = 1024
 """Tokens of a step, unless the batch is given."""
 VALIDATION = 8

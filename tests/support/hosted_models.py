@@ -21,7 +21,7 @@ def moving(seed: int = 0, **changed: Any) -> Any:
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if name.endswith("_hc.scale"):
-                parameter[2] = 0.5
+                parameter[2] = 2.0
     return model
 
 

@@ -2,7 +2,8 @@
 
 :mod:`~streamgauge.simulate.formats.shards` reads a folder lazily, ``detect`` says what it is, ``record`` holds what a
 mixer computes, ``evaluate`` computes it; ``static``, ``sidecar`` and ``report`` analyse, convert and describe any
-record.
+record.  Which constant matrix stands for a mixer that depends on the state: ``chosen``; what is known of it along a
+text: ``calibration``, measured by :mod:`streamgauge.simulate.hosted`.
 
 ===============  ====================================  ==================  ==========================================
 format           mixers                                orientation         how the reading is tested

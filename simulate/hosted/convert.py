@@ -27,7 +27,7 @@ from streamgauge.simulate.formats.sidecar import Options, Sidecar, convert_folde
 from streamgauge.simulate.formats.writer import amend
 from streamgauge.simulate.hosted.calibrate import calibrate
 from streamgauge.simulate.hosted.compare import Comparison, Progress, compare
-from streamgauge.simulate.hosted.models import attached_twin, load_model
+from streamgauge.simulate.hosted.models import attached_twin, connections, load_model
 from streamgauge.simulate.hosted.refine import Refinement, refine
 from streamgauge.simulate.hosted.text import Text, read_text, split
 from streamgauge.simulate.stored import floats
@@ -125,12 +125,16 @@ class _Work:
         self._model: Any = None
 
     def model(self) -> Any:
-        """The source. **Raises** :class:`InputError` where it predicts no tokens."""
+        """The source. **Raises** :class:`InputError` where it predicts no tokens or cannot be attached to."""
         if self._model is None:
             reading = self.reading
             found = load_model(self.source, dtype=reading.dtype, device_map=reading.device_map)
             if found.get_output_embeddings() is None:
                 raise InputError(f"{self.source}: has no language-model head, expected one to measure the loss")
+            if any(parameter.is_meta for module in connections(found) for parameter in module.parameters()):
+                raise InputError(
+                    "device_map: offloads hyper-connections, expected them in memory to measure the loss"
+                )
             self._model = found
         return self._model
 

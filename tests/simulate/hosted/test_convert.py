@@ -23,6 +23,7 @@ from moving_mixers import mixers_of, moving, text_file, whole_glm  # noqa: E402
 import streamgauge as sg  # noqa: E402
 from streamgauge.simulate.attach_files import read_sidecar  # noqa: E402
 from streamgauge.simulate.formats import writer  # noqa: E402
+from streamgauge.simulate.hosted import convert as hosted  # noqa: E402
 from streamgauge.simulate.hosted.calibrate import calibrate  # noqa: E402
 from streamgauge.simulate.hosted.models import load_model  # noqa: E402
 from streamgauge.simulate.hosted.text import read_text, split  # noqa: E402
@@ -269,6 +270,21 @@ def test_refusals(case: Case, tmp_path: Path) -> None:
         "headless: has no language-model head, expected one to measure the loss",
     )
     assert not out.exists()
+
+
+def test_offloaded_mixers_are_refused_before_any_pass(
+    case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    accelerate = pytest.importorskip("accelerate")
+    model, folder = case
+    offloaded = accelerate.cpu_offload(copy.deepcopy(model), execution_device=torch.device("cpu"))
+    monkeypatch.setattr(hosted, "load_model", lambda *_, **__: offloaded)
+    given = {"mixers": "mean", "text": folder / "text", "progress": lambda *_: pytest.fail("a pass was made"), **READ}
+    assert_refused(
+        lambda: sg.sidecar(folder / "source", tmp_path / "out", **given),
+        "^device_map: offloads hyper-connections, expected them in memory to measure the loss$",
+    )
+    assert not list(tmp_path.iterdir())
 
 
 def test_amending_a_file_in_place(tmp_path: Path) -> None:

@@ -255,7 +255,7 @@ def _index(ctx: Context, folder: Path) -> dict[str, str] | None:
     with path.open("rb") as handle:
         raw = handle.read(MAX_INDEX + 1)
     try:
-        table = json.loads(raw)["weight_map"] if len(raw) <= MAX_INDEX else None
+        table = json.loads(raw)["weight_map"] if len(raw) <= MAX_INDEX else {}[""]
         names = {str(key): str(value) for key, value in table.items()}
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError):
         raise ctx.refused(INDEX, "no weight_map, or too large") from None

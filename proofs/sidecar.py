@@ -45,7 +45,12 @@ def why_uncertified(mixers: str, *, refined: bool = False) -> str | None:
 
 
 def certify(written: Written, *, name: str = "certificate.json") -> None:
-    """Write the certificate of a conversion beside its file: the finishing step of ``convert_folder``."""
+    """Write the certificate of a conversion beside its file: the finishing step of ``convert_folder``.
+
+    **Raises** :class:`InputError` where a whole checkpoint has a file of that name already.
+    """
+    if (written.path.parent / name).exists():
+        raise InputError(f"{written.shards.folder / name}: has the name of a converted file, expected another one")
     sidecar_certificate(written).save(written.path.parent / name)
 
 
@@ -135,7 +140,7 @@ class _Stored:
     def __init__(self, path: Path, prefix: str) -> None:
         self.prefix = prefix
         try:
-            self.tensors = safe_open(path, framework="numpy")
+            self.tensors: Any = safe_open(path, framework="numpy")
             self.record: dict[str, Any] = json.loads(self.tensors.metadata()["record"])
         except (SafetensorError, OSError, ValueError, KeyError, TypeError, RecursionError) as error:
             raise InputError(f"{path}: no readable sidecar ({type(error).__name__})") from None

@@ -142,7 +142,8 @@ def _inside(folder: Path, name: str, where: str) -> Path:
             f"{path}: is a link out of the folder, expected a file in it (or in the blobs of its own hub cache)"
         )
     if not path.is_file():
-        raise InputError(f"{path}: not found, expected the shard that {INDEX} names")
+        what = "is no file" if path.exists() else "not found"
+        raise InputError(f"{path}: {what}, expected the shard that {INDEX} names")
     return path
 
 

@@ -17,6 +17,7 @@ import sys
 import time
 from pathlib import Path
 
+from streamgauge.proofs.sidecar import certify
 from streamgauge.simulate.formats.sidecar import Options, convert_folder
 
 
@@ -25,11 +26,12 @@ def digest(folder: Path) -> dict[str, str]:
 
 
 def child(source: Path, out: Path, *, force: bool = False, full: bool = False) -> int:
+    """A conversion with its certificate, in a process of its own."""
     process = os.fork()
     if process == 0:
         code = 1
         try:
-            convert_folder(source, out, Options("bias"), force=force, full=full)
+            convert_folder(source, out, Options("bias"), force=force, full=full, finish=certify)
             code = 0
         finally:
             os._exit(code)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import struct
@@ -18,10 +19,12 @@ from streamgauge.simulate.formats.headers import decode, read_header
 from streamgauge.simulate.formats.report import inspect_folder
 from streamgauge.simulate.formats.shards import Shards
 from streamgauge.simulate.formats.sidecar import Options, convert_folder
+from streamgauge.simulate.formats.writer import TensorWriter
 from streamgauge.theory.errors import InputError
 
 INDEX = "model.safetensors.index.json"
 SHARD = "model-00001-of-00004.safetensors"  # the fn tensors
+OTHERS = "model-00004-of-00004.safetensors"  # nobody's mixer
 
 
 def edited(name: str, change: Callable[[Any], Any]) -> Callable[[Path], None]:
@@ -94,6 +97,19 @@ def linked_out(folder: Path) -> None:
     (folder / SHARD).symlink_to(folder.parent / "elsewhere")
 
 
+def exchanged(folder: Path) -> None:
+    (folder / SHARD).rename(folder / "x")
+    (folder / OTHERS).rename(folder / SHARD)
+    (folder / "x").rename(folder / OTHERS)
+
+
+def repeated(folder: Path) -> None:
+    data = (folder / SHARD).read_bytes()
+    length = struct.unpack("<Q", data[:8])[0]
+    text = data[8 : 8 + length].replace(b"layers.0.hc_ffn_fn", b"layers.0.hc_attn_fn")
+    (folder / SHARD).write_bytes(struct.pack("<Q", len(text)) + text + data[8 + length :])
+
+
 def stray(folder: Path) -> None:
     write_file(folder / "other.safetensors", {"x": f32([1.0])})
 
@@ -112,6 +128,37 @@ DAMAGE: dict[str, tuple[Callable[[Path], None], str]] = {
     "stray file": (stray, "other.safetensors is not named by"),
     "duplicate tensor": (duplicated, "layers.0.hc_attn_fn is in .* and in .*, expected one of them"),
     "truncated shard": (truncated, f"{SHARD}: truncated, .* bytes where the header says"),
+    "truncated shard of others": (
+        lambda f: (f / OTHERS).write_bytes((f / OTHERS).read_bytes()[:-1]),
+        f"{OTHERS}: truncated, .* bytes where the header says",
+    ),
+    "shard with a tail": (
+        lambda f: (f / SHARD).write_bytes((f / SHARD).read_bytes() + b"x"),
+        f"{SHARD}: has bytes that no tensor owns",
+    ),
+    "shard cut in its header": (
+        lambda f: (f / SHARD).write_bytes((f / SHARD).read_bytes()[:99]),
+        "truncated inside its header, 99 bytes of at least",
+    ),
+    "shard that is a folder": (
+        lambda f: ((f / SHARD).unlink(), (f / SHARD).mkdir()),
+        f"{SHARD}: is no file, expected the shard",
+    ),
+    "shard of another checkpoint": (exchanged, "embed.weight is in model-00001-of-.*, not in model-00004-of-.* as"),
+    "header metadata of numbers": (
+        header_changed(lambda h: h.update(__metadata__={"step": 3})),
+        "__metadata__ is not an object of strings",
+    ),
+    "header with a key twice": (repeated, "the key 'layers.0.hc_attn_fn' stands twice"),
+    "index names a number": (with_table(lambda t: t.update({"embed.weight": 3})), "tensor embed.weight has 3, exp"),
+    "index a list": (lambda f: (f / INDEX).write_text("[]"), f"{INDEX}: found list, expected an object"),
+    "index with a key twice": (
+        lambda f: (f / INDEX).write_text('{"weight_map": {"a": "x", "a": "y"}}'),
+        "'a' stands twice, expected it once",
+    ),
+    "index too deep": (lambda f: (f / INDEX).write_text("[" * 100_000), f"{INDEX}: not JSON .*recursion"),
+    "index climbs backwards": (with_table(lambda t: t.update({"embed.weight": "..\\x"})), r"names '\.\.\\\\x'"),
+    "index of this folder": (with_table(lambda t: t.update({"embed.weight": "."})), "names '.', expected a file"),
     "empty shard": (lambda f: (f / SHARD).write_bytes(b""), "0 bytes, expected a safetensors file"),
     "pickle": (lambda f: (f / SHARD).write_bytes(b"PK\x03\x04" + bytes(99)), "is a pickle"),
     "header not JSON": (lambda f: (f / SHARD).write_bytes(struct.pack("<Q", 4) + b"{,}}"), "header is not JSON"),
@@ -145,6 +192,13 @@ DAMAGE: dict[str, tuple[Callable[[Path], None], str]] = {
     ),
     "NaN base": (rewritten(layers__1__hc_ffn_base=NAN), r"layers.1.hc_ffn_base has nan at \(5,\)"),
     "inf fn": (rewritten(layers__1__hc_ffn_fn=FN * np.float32(np.inf)), "layers.1.hc_ffn_fn has "),
+    "stacked fn": (
+        rewritten(layers__1__hc_ffn_fn=np.zeros((1, 24, 24))),
+        r"layers.1.hc_ffn_fn has shape \(1, 24, 24\), expected \(24, 24\)",
+    ),
+    "short base": (rewritten(layers__1__hc_ffn_base=BASE[:23]), r"layers.1.hc_ffn_base has shape \(23,\), expected"),
+    "two scales": (rewritten(layers__1__hc_ffn_scale=np.ones(2)), r"hc_ffn_scale has shape \(2,\), expected \(3,\)"),
+    "NaN scale": (rewritten(layers__1__hc_ffn_scale=np.full(3, np.nan)), r"layers.1.hc_ffn_scale has nan at \(0,\)"),
     "missing tensor": (rewritten(layers__1__hc_ffn_scale=None), "layer 1 has no ffn mixer scale"),
     "missing head part": (rewritten(hc_head_base=None), "the head has no base tensor"),
     "two spellings": (
@@ -170,6 +224,19 @@ DAMAGE: dict[str, tuple[Callable[[Path], None], str]] = {
         edited("config.json", lambda d: d.update(num_hidden_layers=1)),
         "num_hidden_layers: found 1, but layers 1 to 2 have mixers too",
     ),
+    "config NaN": (edited("config.json", lambda d: d.update(hc_eps=float("nan"))), "hc_eps: found nan, expected"),
+    "config negative": (edited("config.json", lambda d: d.update(rms_norm_eps=-1e-6)), "rms_norm_eps: found -1e-06"),
+    "config true": (
+        edited("config.json", lambda d: d.update(hc_mult=True)),
+        "hc_mult: found True, expected an integer",
+    ),
+    "config huge": (edited("config.json", lambda d: d.update(hc_mult=10**30)), "hc_mult: found 10{30}, expected"),
+    "config no sweeps": (
+        edited("config.json", lambda d: d.update(hc_sinkhorn_iters=0)),
+        "hc_sinkhorn_iters: found 0",
+    ),
+    "config no UTF-8": (lambda f: (f / "config.json").write_bytes(b'{"a": "\xff"}'), "config.json: not JSON .*utf-8"),
+    "config empty": (lambda f: (f / "config.json").write_bytes(b""), "config.json: not JSON"),
     "config repeated": (
         lambda f: (f / "config.json").write_text('{"hc_mult": 4, "hc_mult": 4}'),
         "'hc_mult' stands twice",
@@ -184,12 +251,13 @@ def test_damage_is_named_and_nothing_written(name: str, tmp_path: Path) -> None:
     damage, message = DAMAGE[name]
     source = deepseek_folder(tmp_path / "source", shards=True)
     damage(source)
-    before = {path.name: path.read_bytes() for path in source.iterdir()}
+    before = {path.name: path.read_bytes() for path in source.iterdir() if path.is_file()}
     listed = sorted(path.name for path in tmp_path.iterdir())
     assert_refused(lambda: convert_folder(source, tmp_path / "out", Options("bias")), message)
+    assert_refused(lambda: convert_folder(source, tmp_path / "out", Options("bias"), full=True), message)
     assert_refused(lambda: inspect_folder(source), message)
     assert sorted(path.name for path in tmp_path.iterdir()) == listed
-    assert {path.name: path.read_bytes() for path in source.iterdir()} == before
+    assert {path.name: path.read_bytes() for path in source.iterdir() if path.is_file()} == before
 
 
 def test_every_damage_has_its_own_error(tmp_path: Path) -> None:
@@ -228,6 +296,46 @@ def test_only_the_tensors_of_mixers_are_read(tmp_path: Path) -> None:
     assert tensors + headers <= made.bytes_read <= tensors + headers + 6 * (24 + 3) * 4  # biases and scales twice
     found = inspect_folder(source)
     assert found.bytes_read == tensors + headers - (4 * 24 + 4 + 1) * 4  # all but the head
+
+
+def test_a_shard_that_changes_while_it_is_read(tmp_path: Path) -> None:
+    source = deepseek_folder(tmp_path / "source", shards=True)
+    shards = Shards(source)
+    truncated(source)
+    last = max((entry for entry in shards.entries.values() if entry.file.name == SHARD), key=lambda entry: entry.end)
+    assert_refused(lambda: shards.floats(last.name), f"{last.name} is cut off")
+
+
+def test_a_full_disk_is_one_line_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = deepseek_folder(tmp_path / "source", shards=True)
+    put, left = TensorWriter.put, [5]
+
+    def failing(self: TensorWriter, name: str, array: Any) -> None:
+        left[0] -= 1
+        if left[0] < 0:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        put(self, name, array)
+
+    monkeypatch.setattr(TensorWriter, "put", failing)
+    for full in (False, True):
+        left[0] = 5
+        message = "out: cannot be written .No space left on device"
+        assert_refused(
+            lambda full=full: convert_folder(source, tmp_path / "out", Options("bias"), full=full), message
+        )
+        assert [path.name for path in tmp_path.iterdir()] == ["source"]
+
+
+def test_layers_stacked_in_one_tensor_are_not_taken_for_something_else(tmp_path: Path) -> None:
+    arrays = deepseek_arrays()
+    stacked = {
+        f"layers.hc_{branch}_{part}": np.stack([arrays[f"layers.{l}.hc_{branch}_{part}"] for l in range(3)])
+        for branch in ("attn", "ffn")
+        for part in ("fn", "base", "scale")
+    }
+    source = deepseek_folder(tmp_path / "source", stacked)
+    message = "none of a known hyper-connection format; expected one of .*, or a description with --map"
+    assert_refused(lambda: convert_folder(source, tmp_path / "out", Options("bias")), message)
 
 
 def test_bfloat16_and_opaque_dtypes(tmp_path: Path) -> None:

@@ -209,6 +209,7 @@ def _match_record(ctx: Context, stored: Any) -> None:
             "head": model["head"]["kind"] if model["head"]["kind"] in ("sum", "mean") else None,
             "ledger": sorted(counted["consumed"]),
             "tensors_sha256": record["source"]["tensors_sha256"],
+            "fitted": bool(record.get("refined") or record.get("from_model")),
         }
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
         raise ctx.refused(f"{stored.path.name} record", f"unreadable ({type(error).__name__})") from None
@@ -224,6 +225,7 @@ def _match_record(ctx: Context, stored: Any) -> None:
         "head": _readout(data, n),
         "ledger": sorted(part["tensors"]),
         "tensors_sha256": fingerprint(part["tensors"]),
+        "fitted": False,
     }
     for key, value in wanted.items():
         if found[key] != value:
@@ -255,7 +257,7 @@ def _index(ctx: Context, folder: Path) -> dict[str, str] | None:
     with path.open("rb") as handle:
         raw = handle.read(MAX_INDEX + 1)
     try:
-        table = json.loads(raw)["weight_map"] if len(raw) <= MAX_INDEX else {}[""]
+        table: Any = json.loads(raw)["weight_map"] if len(raw) <= MAX_INDEX else None
         names = {str(key): str(value) for key, value in table.items()}
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError):
         raise ctx.refused(INDEX, "no weight_map, or too large") from None

@@ -144,3 +144,23 @@ def test_a_sidecar_is_not_a_source(cli: Cli, tmp_path: Path) -> None:
     ran = cli("convert", source, tmp_path / "full", "--full", "--json")
     assert ran.code == 0, ran.err
     assert ran.document["destination"].endswith("full/streamgauge.safetensors")
+
+
+@pytest.mark.parametrize("whole", [(), ("--full",)])
+def test_a_sidecar_has_a_certificate_and_nothing_to_restore(cli: Cli, tmp_path: Path, whole: tuple[str, ...]) -> None:
+    source, out = deepseek_folder(tmp_path / "source"), tmp_path / "out"
+    ran = cli("convert", source, out, "--mixers", "bias", *whole, "--json")
+    assert ran.document["certificate"] == str(out / "certificate.json")
+    ran = cli("check", out / "certificate.json", "--file", out, "--source", source)
+    assert ran.code == 0, ran.out
+    assert "it matches the file and its source" in ran.out
+    assert "6 of the source's 6 mixers depend on the state, and their biases stand here" in ran.out
+    ran = cli("convert", out, tmp_path / "back", "--restore")
+    assert (ran.code, ran.out) == (2, "")
+    assert len(ran.err.splitlines()) == 1
+    assert "nothing to restore" in ran.err
+    config = json.loads((source / "config.json").read_text())
+    (source / "config.json").write_text(json.dumps({**config, "hc_eps": 1e-5}))
+    ran = cli("check", out / "certificate.json", "--file", out, "--source", source)
+    assert ran.code == 1
+    assert "source config.json: its SHA-256 is not the certificate's" in ran.out

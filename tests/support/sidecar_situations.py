@@ -239,6 +239,8 @@ FILES: dict[str, tuple[str, Callable[[Bench], Any], str]] = {
         "record head: is",
     ),
     "record of n": ("bias", lambda b: b.record(lambda r: r["model"].update(streams=3)), "record streams: is not"),
+    "record of a fit": ("bias", lambda b: b.record(lambda r: r.update(refined={"steps": 3})), "fitted: is not"),
+    "record of a model": ("bias", lambda b: b.record(lambda r: r.update(from_model=True)), "fitted: is not"),
     "no record": ("bias", lambda b: b.header(b.file, lambda h: h.pop("__metadata__")), "record: unreadable"),
     "format": (
         "bias",

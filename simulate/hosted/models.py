@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from streamgauge.simulate.attach import BRANCHES, MODELS, attach, streams_module
 from streamgauge.simulate.hosted.text import read_config
+from streamgauge.simulate.hosted.widened import Widened
 from streamgauge.theory.errors import InputError
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float64": torch.float64}
@@ -30,7 +31,7 @@ _MIXERS = (*BRANCHES, "hc_head")
 def load_model(folder: str | Path, *, dtype: str = "float32", device_map: Any = None, converted: bool = False) -> Any:
     """The model in ``folder``, in evaluation mode.
 
-    - ``dtype``: a key of :data:`DTYPES` (these models cast to float32 inside, float64 included).
+    - ``dtype``: a key of :data:`DTYPES`; these models cast to float32 inside, but not in :func:`logits_of`.
     - ``device_map``: as in ``from_pretrained`` ("auto", "cpu", ...); needs accelerate.
     - ``converted``: whether its hyper-connections may be missing because a sidecar holds them.
 
@@ -67,6 +68,8 @@ def load_model(folder: str | Path, *, dtype: str = "float32", device_map: Any = 
     if lacking:
         hint = " (a converted checkpoint?)" if _of_mixer(lacking[0]) else ""
         raise InputError(f"{folder}: has no tensor {lacking[0]}, expected every tensor of the model{hint}")
+    if dtype == "float64":
+        model.double()  # some of its tensors ask to stay in float32
     return model.eval()
 
 
@@ -103,12 +106,13 @@ def shared_copy(model: nn.Module) -> Any:
 
 
 def logits_of(model: Any, tokens: Tensor) -> Tensor:
-    """Logits (B, T, V) of int64 tokens (B, T), without a cache.
+    """Logits (B, T, V) of int64 tokens (B, T), without a cache; a float64 model computes all of them in float64.
 
     **Raises** :class:`InputError` for a model without a language-model head.
     """
     device = next((p.device for p in model.parameters() if p.device.type != "meta"), torch.device("cpu"))
-    logits = getattr(model(input_ids=tokens.to(device), use_cache=False), "logits", None)
+    with Widened() if getattr(model, "dtype", None) is torch.float64 else nullcontext():
+        logits = getattr(model(input_ids=tokens.to(device), use_cache=False), "logits", None)
     if not torch.is_tensor(logits):
         raise InputError(f"{type(model).__name__}: has no language-model head, expected a model that predicts tokens")
     return logits

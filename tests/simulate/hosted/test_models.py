@@ -91,6 +91,22 @@ def test_dtypes(dtype: str, made: Path) -> None:
     assert not other.training
 
 
+def test_float64_is_so_throughout(made: Path) -> None:
+    """These models cast to float32 inside; a float32 model in float64 has to be as far away as its own rounding."""
+    wide, narrow = (load_model(made / "source", dtype=dtype) for dtype in ("float64", "float32"))
+    with torch.no_grad():
+        cast = wide(input_ids=tokens(), use_cache=False).logits
+    wanted = logits(wide)
+    apart = float((logits(narrow).double() - wanted).abs().max())
+    assert 0.01 * apart < float((cast - wanted).abs().max()) < 10 * apart
+    rounded = logits(load_model(made / "source", dtype="float64", device_map="cpu"))
+    assert torch.equal(rounded, wanted)
+    _, attached = load_pair(made / "source", made / "out", dtype="float64")
+    again, _ = load_pair(made / "source", made / "full", dtype="float64")
+    assert torch.equal(logits(again), wanted)
+    assert not torch.equal(logits(attached), wanted)
+
+
 def test_modes_come_back(made: Path) -> None:
     source = load_model(made / "source")
     source.model.layers[1].train()

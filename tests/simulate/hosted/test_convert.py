@@ -30,7 +30,7 @@ from streamgauge.simulate.hosted.text import read_text, split  # noqa: E402
 from streamgauge.theory.gates import norm_factor  # noqa: E402
 
 READ: dict[str, Any] = {"context": 64}
-STEPS = 8
+STEPS = 6
 Case = tuple[Any, Path]
 
 
@@ -40,14 +40,24 @@ def _quiet() -> None:
     transformers.utils.logging.disable_progress_bar()
 
 
-@pytest.fixture(scope="module", params=["deepseek_v4", "glm5_next"])
-def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Case:
+def made(kind: str, folder: Path) -> Case:
     """A model that predicts bytes, and the folder with its checkpoint "source" and a "text"."""
-    folder = tmp_path_factory.mktemp(request.param)
-    model = whole_glm() if request.param == "glm5_next" else moving("deepseek_v4", vocab_size=256)
+    model = whole_glm() if kind == "glm5_next" else moving("deepseek_v4", vocab_size=256)
     model.save_pretrained(folder / "source")
     text_file(folder / "text")
     return model, folder
+
+
+@pytest.fixture(scope="module")
+def case(tmp_path_factory: pytest.TempPathFactory) -> Case:
+    """DeepSeek-V4."""
+    return made("deepseek_v4", tmp_path_factory.mktemp("deepseek_v4"))
+
+
+@pytest.fixture(scope="module", params=["deepseek_v4", "glm5_next"])
+def either(request: pytest.FixtureRequest, case: Case, tmp_path_factory: pytest.TempPathFactory) -> Case:
+    """DeepSeek-V4, or GLM-5.3 whole, which runs slowly here."""
+    return case if request.param == "deepseek_v4" else made("glm5_next", tmp_path_factory.mktemp("glm5_next"))
 
 
 def record_of(path: Path) -> dict[str, Any]:
@@ -80,8 +90,8 @@ def agrees(found: Any, wanted: dict[str, float]) -> bool:
 
 
 @pytest.mark.parametrize("mixers", ["bias", "mean", "token-gates", "identity"])
-def test_the_loss_is_that_of_the_file_on_held_out_text(mixers: str, case: Case, tmp_path: Path) -> None:
-    model, folder = case
+def test_the_loss_is_that_of_the_file_on_held_out_text(mixers: str, either: Case, tmp_path: Path) -> None:
+    model, folder = either
     made = sg.sidecar(folder / "source", tmp_path / "out", mixers=mixers, text=folder / "text", **READ)
     first, last = split(read_text(folder / "text", folder / "source", context=64))
     assert made.loss is not None
@@ -113,9 +123,9 @@ def test_a_static_model_loses_nothing(tmp_path: Path) -> None:
         assert made.loss["converted"]["agreement"] == 1
 
 
-@pytest.mark.parametrize("mixers", ["mean", "token-gates"])
-def test_refined_tensors_are_in_the_file_and_the_record_says_so(mixers: str, case: Case, tmp_path: Path) -> None:
-    model, folder = case
+@pytest.mark.parametrize("mixers", ["identity", "token-gates"])
+def test_refined_tensors_are_in_the_file_and_the_record_says_so(mixers: str, either: Case, tmp_path: Path) -> None:
+    model, folder = either
     given = {"mixers": mixers, "text": folder / "text", **READ}
     before = digests(folder / "source")
     plain = sg.sidecar(folder / "source", tmp_path / "plain", **given)
@@ -142,7 +152,7 @@ def test_refined_tensors_are_in_the_file_and_the_record_says_so(mixers: str, cas
     changed = {name for name in old if not np.array_equal(old[name], new[name])}
     assert {"sites.0.coef.weight", "sites.7.coef.base"} <= changed
     assert not [name for name in changed if ".gauge." in name or ".mixer." in name or name == "entry"]
-    assert ("sites.1.gates" in changed) is (mixers == "mean")
+    assert ("sites.1.gates" in changed) is (mixers == "identity")
     levels = [*(new[f"sites.{l}.gauge.read"] for l in range(8)), new["head.gauge.read"]]
     misses = []
     for l in range(8):
@@ -152,7 +162,7 @@ def test_refined_tensors_are_in_the_file_and_the_record_says_so(mixers: str, cas
     assert record["residual"] == pytest.approx(max(misses), rel=1e-6, abs=1e-14)
     assert made.form.residuals().max() == pytest.approx(record["residual"], rel=1e-9, abs=1e-14)
     assert said["residual_before"] < 1e-12
-    assert (record["residual"] > 1e-4) is (mixers == "mean")
+    assert (record["residual"] > 1e-4) is (mixers == "identity")
     assert not (tmp_path / "out" / "certificate.json").exists()
 
 

@@ -137,6 +137,7 @@ def _held(path: Path, tensors: Mapping[str, Tensor], record: Any) -> HeldSidecar
     model = record["model"]
     head = model["head"]
     wanted = {"lagged": False, "norm.placement": "inside", "read.kind": "sigmoid", "write.kind": "sigmoid"}
+    wanted |= dict.fromkeys(("squash.read", "squash.write", "squash.head"), "none")
     found = {key: _at(model, key) for key in wanted}
     wrong = [key for key in wanted if found[key] != wanted[key]]
     if wrong or head["kind"] not in ("gate", "mean"):

@@ -151,6 +151,11 @@ class Head:
         """Its tensors."""
         return () if self.affine is None else self.affine.tensors()
 
+    @property
+    def squash(self) -> str:
+        """What its affine map squashes by."""
+        return "none" if self.affine is None else self.affine.squash
+
 
 @dataclass(frozen=True)
 class Reader:

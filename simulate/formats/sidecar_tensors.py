@@ -149,6 +149,7 @@ def model_document(record: ModelRecord) -> dict[str, Any]:
         "norm": {"eps": first.norm.eps, "placement": first.norm.placement},
         "read": asdict(first.read_map),
         "write": asdict(first.write_map),
+        "squash": {"read": first.read.squash, "write": first.write.squash, "head": head.squash},
         "head": {"kind": head.kind, "note": head.note, "map": None if head.map is None else asdict(head.map)},
         "head_norm_eps": None if head.norm is None else head.norm.eps,
         "readers": [asdict(reader) for reader in record.readers],

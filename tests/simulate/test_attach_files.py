@@ -70,6 +70,10 @@ def _placement(tensors: dict[str, Any], record: dict[str, Any]) -> None:
     record["model"]["norm"]["placement"] = "outside"
 
 
+def _squash(tensors: dict[str, Any], record: dict[str, Any]) -> None:
+    record["model"]["squash"]["write"] = "tanh"
+
+
 def _head(tensors: dict[str, Any], record: dict[str, Any]) -> None:
     record["model"]["head"]["kind"] = "streams"
 
@@ -86,6 +90,7 @@ DAMAGE: dict[str, tuple[Callable[[dict[str, Any], dict[str, Any]], None], str]] 
     "nan": (_nan, r"head\.base is not finite"),
     "lagged": (_lagged, "record lagged is True, expected False"),
     "placement": (_placement, r"record norm\.placement is 'outside', expected 'inside'"),
+    "squash": (_squash, r"record squash\.write is 'tanh', expected 'none'"),
     "head": (_head, r"record head\.kind is 'streams', expected 'gate or mean'"),
     "short": (_short, "record: KeyError 'read'"),
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -179,6 +180,15 @@ def test_a_map_describes_a_format_in_full(tmp_path: Path) -> None:
     first, second = read_file(wanted.path)[0], read_file(made.path)[0]
     assert list(first) == list(second)
     assert all(np.array_equal(first[k], second[k]) for k in first)
+    assert _squashes(made.path) == {"read": "none", "write": "none", "head": "none"}
+    # A squash belongs to the controller the sidecar carries, so its record must say it.
+    (tmp_path / "map.toml").write_text(MAP.replace("[write]", '[write]\nsquash = "tanh"'))
+    made = convert_folder(source, tmp_path / "tanh", Options(map=tmp_path / "map.toml"))
+    assert _squashes(made.path) == {"read": "none", "write": "tanh", "head": "none"}
+
+
+def _squashes(path: Path) -> Any:
+    return read_file(path)[1]["model"]["squash"]
 
 
 @pytest.mark.parametrize(

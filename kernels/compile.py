@@ -47,6 +47,11 @@ class Compiled:
     spills: int
     faults: tuple[str, ...]
 
+    @property
+    def verdict(self) -> str:
+        """The faults; that it spills, which is slow and no fault (sixteen streams with a mixer of each token do)."""
+        return "; ".join((*self.faults, *(["spills: slow"] if self.local else []))) or "ok"
+
 
 def record(n: int, d: int, dtype: Any, names: Sequence[str] | None = None) -> list[tuple[str, Any]]:
     """(situation, launch) of every distinct launch of the situations (those named, or all), none of them run."""

@@ -115,7 +115,8 @@ def project_splits(n: int, d: int) -> int:
 def slice_tile(n: int, d: int, m: int, *, size: int, metric: bool, interpreted: bool) -> Tile:
     """The gradient of the state: a slice of ``parts`` pieces of ``width`` of every stream, ``tokens`` at a step.
 
-    ``size``: bytes of a state element.  The sums of a slice take rows x columns registers; 16-bit states leave most.
+    ``size``: bytes of a state element.  The sums of a slice take rows x columns registers, and W as much shared
+    memory: as many pieces as compile without a spill at four streams, on Hopper and on what has less of either.
     """
     rows = rows_padded(m)
     columns = min(128, 16384 // rows)
@@ -123,7 +124,8 @@ def slice_tile(n: int, d: int, m: int, *, size: int, metric: bool, interpreted: 
     if _small(interpreted):
         width, parts = 32, 2
     else:
-        parts = (1 if metric else 5 if size == 2 else 2) * 4096 // (rows * columns)
+        most = 2 if size > 2 else 8 if rows <= 32 and capability() in (0, 90) else 4
+        parts = (most // 2 if metric else most) * 4096 // (rows * columns)
         if _tensor_memory():
             # Sums and factors lie in 512 columns there, but for products of fewer than 64 rows.
             width, parts = (max(32 // padded(n), 1), 1) if rows >= 64 else (width, min(parts, 3))
@@ -131,6 +133,10 @@ def slice_tile(n: int, d: int, m: int, *, size: int, metric: bool, interpreted: 
 
 
 def shares(tokens: int, slices: int, tile: Tile, *, interpreted: bool) -> int:
-    """Parts of the tokens whose weight gradients are summed apart; no token's own result depends on it."""
-    programs = 4 if _small(interpreted) else 512
-    return max(1, min(-(-programs // slices), -(-tokens // tile.tokens)))
+    """Parts of the tokens whose weight gradients are summed apart; no token's own result depends on it.
+
+    A program fills a multiprocessor, and the sums of every part are written and read again: at most 256 programs, two
+    rounds on the 132 multiprocessors of an H200.
+    """
+    programs = 4 if _small(interpreted) else 256
+    return max(1, min(programs // slices, -(-tokens // tile.tokens)))

@@ -61,14 +61,14 @@ class CoefficientsFunction(torch.autograd.Function):
         needs = ctx.needs_input_grad
         dp, dr, dcarry = (g.contiguous() for g in grads)
         n, d = x.shape[1:]
-        dh, along, dscale, dbase = ops.coefficients_backward(
+        dh, pull, dscale, dbase = ops.coefficients_backward(
             dp, dr, dcarry, h, rms, scale, base, n, d, *ctx.activation
         )
         need = [needs[0], needs[1], metric is not None and needs[4]]
         dx = dweight = dmetric = None
         if any(need):
             dx, dweight, dmetric = ops.streams_backward(
-                x, None, None, "none", 0.0, 1.0, None, None, dh, along, rms, weight, metric, need
+                x, None, None, "none", 0.0, 1.0, None, None, dh, pull, weight, metric, need
             )
         found = (dx, dweight, dscale, dbase, dmetric)
         wanted = (need[0], need[1], needs[2], needs[3], need[2])

@@ -172,17 +172,17 @@ def coefficients_backward(
     iterations: int,
     transpose: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """(dh / rms (T, m), <dh, h> / (n d) (T,), dscale, dbase): all that the state's gradient needs to know."""
+    """(dh / rms (T, m), pull (T,), dscale, dbase): all that the state's gradient needs to know."""
     tokens, m = h.shape
-    dh, along = torch.empty_like(h), torch.empty_like(rms)
+    dh, pull = torch.empty_like(h), torch.empty_like(rms)
     if not tokens:
-        return dh, along, torch.zeros_like(scale), torch.zeros_like(base)
+        return dh, pull, torch.zeros_like(scale), torch.zeros_like(base)
     tile = configs.matrix_tile(n, interpreted=INTERPRETED)
     programs = triton.cdiv(tokens, tile.tokens)
     sums = h.new_empty(2, programs, m)
     finish_backward_kernel[(programs,)](
         dh,
-        along,
+        pull,
         sums,
         dp,
         dp if dr is None else dr,
@@ -202,7 +202,7 @@ def coefficients_backward(
         TRANSPOSE=transpose,
     )
     dscale, dbase = sums.sum(1)
-    return dh, along, dscale.clone(), dbase.clone()
+    return dh, pull, dscale.clone(), dbase.clone()
 
 
 @coefficients_backward.register_fake
@@ -216,7 +216,7 @@ def _(
     "streamgauge::streams_backward",
     mutates_args=(),
     schema="(Tensor x, Tensor? grad, Tensor? carry, str mode, float eps, float cap, Tensor? du, Tensor? p,"
-    " Tensor? dh, Tensor? along, Tensor? rms, Tensor? weight, Tensor? metric, bool[] need)"
+    " Tensor? dh, Tensor? pull, Tensor? weight, Tensor? metric, bool[] need)"
     " -> (Tensor, Tensor, Tensor)",
 )
 def streams_backward(
@@ -229,8 +229,7 @@ def streams_backward(
     du: Tensor | None,
     p: Tensor | None,
     dh: Tensor | None,
-    along: Tensor | None,
-    rms: Tensor | None,
+    pull: Tensor | None,
     weight: Tensor | None,
     metric: Tensor | None,
     need: Sequence[bool],
@@ -259,8 +258,7 @@ def streams_backward(
             none if p is None else p,
             x,
             none if dh is None else dh,
-            none if along is None else along,
-            none if rms is None else rms,
+            none if pull is None else pull,
             none if weight is None else weight,
             none if metric is None else metric,
             tokens,
@@ -274,8 +272,8 @@ def streams_backward(
             n=n,
             NP=configs.padded(n),
             MP=configs.rows_padded(m),
-            MODE="none" if grad is None else mode,
-            READ=du is not None,
+            MODE=mode if grad is not None and need_dx else "none",
+            READ=du is not None and need_dx,
             COEFFICIENTS=dh is not None,
             METRIC=metric is not None,
             NEED_DX=need_dx,
@@ -306,8 +304,7 @@ def _(
     du: Tensor | None,
     p: Tensor | None,
     dh: Tensor | None,
-    along: Tensor | None,
-    rms: Tensor | None,
+    pull: Tensor | None,
     weight: Tensor | None,
     metric: Tensor | None,
     need: Sequence[bool],

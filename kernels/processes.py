@@ -8,14 +8,20 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
+from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
 
 def need_triton() -> None:
-    """**Raises** ModuleNotFoundError without triton."""
+    """**Raises** ModuleNotFoundError without triton, ImportError in one line where it is broken."""
     if find_spec("triton") is None:
         raise ModuleNotFoundError("the kernels need triton", name="triton")
+    try:
+        import_module("streamgauge.kernels.triton_streams")
+    except Exception as error:
+        said = " ".join(f"{type(error).__name__}: {error}".split())[:200]
+        raise ImportError(f"triton: found one that does not import ({said}), expected one that does") from error
 
 
 def ask(module: str, question: Mapping[str, Any], *, interpret: bool, keep_cache: bool = False) -> Any:
@@ -23,7 +29,7 @@ def ask(module: str, question: Mapping[str, Any], *, interpret: bool, keep_cache
 
     The compiler's cache is empty, or with ``keep_cache`` the user's own.
 
-    **Raises** ModuleNotFoundError without triton, RuntimeError with the last line a failed process said.
+    **Raises** what :func:`need_triton` does, RuntimeError with the last line a failed process said.
     """
     need_triton()
     with tempfile.TemporaryDirectory() as cache:

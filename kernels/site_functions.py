@@ -60,13 +60,13 @@ class EnterFunction(torch.autograd.Function):
         du, residual, dr, dcarry = (g.contiguous() for g in grads)
         needs = ctx.needs_input_grad
         need_controller = weight is not None and any(needs[:7])
-        dp = dscale = dbase = dgauge = dh = along = None
+        dp = dscale = dbase = dgauge = dh = pull = None
         if need_controller or needs[1]:
             _, dp = ops.read_backward(du, x, reads, False, True)
         if need_controller:
             dgauge = own.mT @ dp if gauge is not None and needs[6] else None
             n, d = x.shape[1:]
-            dh, along, dscale, dbase = ops_coefficients.coefficients_backward(
+            dh, pull, dscale, dbase = ops_coefficients.coefficients_backward(
                 dp if gauge is None else (dp @ gauge.mT).contiguous(),
                 dr,
                 dcarry,
@@ -82,7 +82,7 @@ class EnterFunction(torch.autograd.Function):
         dx = dweight = dmetric = None
         if any(need):
             dx, dweight, dmetric = ops_coefficients.streams_backward(
-                x, residual, used, *ctx.residual, du, reads, dh, along, rms, weight, metric, need
+                x, residual, used, *ctx.residual, du, reads, dh, pull, weight, metric, need
             )
         found = (dx, dp, dweight, dscale, dbase, dmetric, dgauge)
         wanted = (need[0], needs[1], need[1], needs[3], needs[4], need[2], needs[6])

@@ -23,7 +23,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from triton.runtime.interpreter import interpreter_builder
 
 from streamgauge.kernels import configs
-from streamgauge.kernels.floors import floor
+from streamgauge.kernels.floors import floor, streaming, streaming_bound
 from streamgauge.kernels.launches import Launch, intercepted
 from streamgauge.kernels.processes import ask, question
 from streamgauge.kernels.situations import SITUATIONS, Situation, gradients
@@ -146,7 +146,11 @@ def counted() -> Iterator[list[LaunchBytes]]:
 
 @dataclass(frozen=True)
 class Slope:
-    """Bytes a token of one pass, per launch name, weights apart; ``floor`` the least possible, where it is known."""
+    """Bytes a token of one pass, per launch name, weights apart.
+
+    ``floor``: the least possible, where it is known; for a site's backward without the write the streaming figure,
+    and ``bound`` what two passes can really do (:func:`.floors.streaming_bound`).
+    """
 
     name: str
     direction: str
@@ -154,11 +158,17 @@ class Slope:
     weights: float
     launches: tuple[tuple[str, float], ...]
     floor: float | None = None
+    bound: float | None = None
 
     @property
     def ratio(self) -> float | None:
         """Bytes a token over the least possible; None where no floor is known."""
         return None if self.floor is None else self.per_token / self.floor
+
+    @property
+    def bound_ratio(self) -> float | None:
+        """Bytes a token over the bound; None where there is none."""
+        return None if self.bound is None else self.per_token / self.bound
 
 
 Pass = Callable[[int], tuple[Callable[[], Any], Callable[[Any], Any]]]
@@ -204,10 +214,21 @@ def of_situation(situation: Situation, n: int, d: int, dtype: torch.dtype) -> li
         return lambda: situation.run("triton", tensors), lambda outputs: gradients(outputs, tensors, ones)
 
     size = dtype.itemsize
-    return [
+    found = [
         replace(slope, floor=floor(situation, slope.direction, n, d, size))
         for slope in slopes(situation.name, prepare)
     ]
+    if situation.name == "site full":
+        found.append(without_write(found[1], n, d, size))
+    return found
+
+
+def without_write(site: Slope, n: int, d: int, size: int) -> Slope:
+    """Of mHC's backward the part of the read and the coefficients, beside the figure and the bound for it."""
+    launches = tuple((kernel, bytes_) for kernel, bytes_ in site.launches if not kernel.startswith("write"))
+    per_token = sum(bytes_ for _, bytes_ in launches)
+    least = streaming(n, d, size), streaming_bound(n, d, size)
+    return Slope("read and coefficients", site.direction, per_token, site.weights, launches, *least)
 
 
 def of_liger(n: int, d: int, dtype: torch.dtype) -> list[Slope]:

@@ -221,7 +221,7 @@ def spread(dh, sums, dz, value, factor, first, row, mask, exists, rms, m, progra
 @triton.jit(do_not_specialize=["tokens", "programs"])
 def finish_backward_kernel(
     dh,
-    along,
+    pull,
     sums,
     dp,
     dr,
@@ -251,10 +251,14 @@ def finish_backward_kernel(
     TRANSPOSE: tl.constexpr,
     BT: tl.constexpr,
 ):
-    """From the gradients of p (z if RAW), r and the carry: dh / rms, <dh, h> / (n d), and parts of dscale, dbase."""
+    """From the gradients of p (z if RAW), r and the carry: dh / rms, the norm's pull, and parts of dscale, dbase.
+
+    The pull is the root of <dh, h> / (n d), with its sign, over rms: rms^2 itself may not be in float32's range.
+    """
     t = tl.program_id(0).to(tl.int64) * BT + tl.arange(0, BT)
     live = t < tokens
-    size = tl.load(rms + t, mask=live, other=1.0)[:, None]
+    norm = tl.load(rms + t, mask=live, other=1.0)
+    size = norm[:, None]
     first = (t * m)[:, None]
     if RAW:
         row = tl.arange(0, MP).to(tl.int64)[None, :]
@@ -290,4 +294,5 @@ def finish_backward_kernel(
             )
             parts = spread(dh, sums, up, value, factor, first, row, inside, pair, size, m, programs)
             total += tl.sum(tl.sum(parts, 2), 1)
-    tl.store(along + t, total / (n * d), mask=live)
+    root = tl.sqrt(tl.abs(total) / (n * d))
+    tl.store(pull + t, tl.where(total < 0, -root, root) / norm, mask=live)

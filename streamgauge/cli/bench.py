@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from streamgauge.cli import bench_convert
+from streamgauge.cli.selftest import working_triton
 from streamgauge.cli.terminal import JsonFlag, emit_json, help_text, note, progress, stdout, step, table
 from streamgauge.theory.errors import InputError
 
@@ -75,6 +76,7 @@ def kernels(
         check_target(picture)
         if not cuda:
             raise InputError("--picture: found no CUDA device, expected one: a roofline needs times")
+    working_triton()
     document = _on_device(streams, width or 4096, tokens, picture) if cuda else _without(streams, width, quick)
     if as_json:
         emit_json(document)
@@ -104,9 +106,8 @@ def _on_device(streams: int, width: int, tokens: int, picture: Path | None) -> d
 
 def _without(streams: int, width: int | None, quick: bool) -> dict[str, Any]:
     from streamgauge.kernels import compile as cross
-    from streamgauge.kernels import peers, processes, traffic
+    from streamgauge.kernels import peers, traffic
 
-    processes.need_triton()
     names = ["read", "write full", "write identity"] if quick else None
     with progress("counting bytes", total=3) as bar:
         moved = traffic.table(streams, width or 1024, names)
@@ -117,8 +118,8 @@ def _without(streams: int, width: int | None, quick: bool) -> dict[str, Any]:
         made = cross.table((90,) if quick else cross.CAPABILITIES, n=streams, d=width or 4096, names=names)
         step(bar)
     return {
-        "traffic": [{**dataclasses.asdict(row), "ratio": row.ratio} for row in moved],
-        "compiled": [dataclasses.asdict(row) for row in made],
+        "traffic": [{**dataclasses.asdict(row), "ratio": row.ratio, "bound_ratio": row.bound_ratio} for row in moved],
+        "compiled": [{**dataclasses.asdict(row), "verdict": row.verdict} for row in made],
         "liger": peers.liger_version(),
     }
 
@@ -129,17 +130,18 @@ def _show_kernels(document: dict[str, Any]) -> None:
         return
     moved = [
         (row["name"], row["direction"], round(row["per_token"]), row["floor"] and round(row["floor"]),
-         row["ratio"] and f"{row['ratio']:.4f}", round(row["weights"]))
+         row["ratio"] and f"{row['ratio']:.4f}", row["bound"] and round(row["bound"]),
+         row["bound_ratio"] and f"{row['bound_ratio']:.4f}", round(row["weights"]))
         for row in document["traffic"]
     ]  # fmt: skip
-    columns = ("pass", "", "bytes a token", "least", "ratio", "weights, bytes a launch")
+    columns = ("pass", "", "bytes a token", "least", "ratio", "two passes", "ratio", "weights, bytes a launch")
     stdout().print(table("memory traffic, 16-bit state, counted in the interpreter", columns, moved, left=2))
     compiled = [
         (row["situation"], row["kernel"].removesuffix("_kernel"), f"sm_{row['capability']}", row["warps"],
-         row["registers"], row["shared"], row["local"], row["spills"], "; ".join(row["faults"]) or "ok")
+         row["registers"], row["shared"], row["local"], row["spills"], row["verdict"])
         for row in document["compiled"]
     ]  # fmt: skip
-    titles = ("first asked by", "kernel", "for", "warps", "registers", "shared", "local", "spills", "text")
+    titles = ("first asked by", "kernel", "for", "warps", "registers", "shared", "local", "spills", "verdict")
     stdout().print()
     stdout().print(table("cross-compiled, bfloat16 state", titles, compiled, left=3))
 

@@ -44,6 +44,7 @@ def command(
         raise InputError(f"--device: found {device!r}, expected auto, cuda or cpu")
     if device == "cuda" and not torch.cuda.is_available():
         raise InputError("--device: found cuda, expected a CUDA device that torch sees, or cpu")
+    working_triton()
     used = "cpu" if device == "cpu" or not torch.cuda.is_available() else "cuda"
     chosen = tuple(dtype or selftest.DTYPES)
     with progress("comparing"):
@@ -57,6 +58,18 @@ def command(
         _show(rows, where, missed)
     if missed:
         raise Failed
+
+
+def working_triton() -> None:
+    """**Raises** InputError where triton is installed but does not import, ModuleNotFoundError where it is not."""
+    from streamgauge.kernels.processes import need_triton
+
+    try:
+        need_triton()
+    except ModuleNotFoundError:
+        raise
+    except ImportError as error:
+        raise InputError(str(error)) from None
 
 
 def _show(rows: Sequence[Comparison], where: str, missed: int) -> None:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -86,22 +89,68 @@ def test_without_triton(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
         assert shown.err == "streamgauge: error: this needs triton: pip install 'streamgauge[torch]'\n"
 
 
+@pytest.mark.parametrize("words", [("selftest",), ("selftest", "--json"), ("bench", "kernels", "--quick")])
+def test_triton_blanked(cli: Cli, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]) -> None:
+    for name in [name for name in sys.modules if name.split(".")[0] == "triton"]:
+        monkeypatch.setitem(sys.modules, name, None)
+    for name in ("traffic", "launches", "triton_common", "triton_streams"):
+        monkeypatch.delitem(sys.modules, f"streamgauge.kernels.{name}", raising=False)
+    shown = cli(*words)
+    assert shown.code == 2
+    assert shown.err == "streamgauge: error: this needs triton: pip install 'streamgauge[torch]'\n"
+
+
+@pytest.mark.parametrize("words", [("selftest",), ("bench", "kernels", "--quick")])
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        (
+            "raise ImportError('libtriton.so: cannot open\\nshared object')",
+            "ImportError: libtriton.so: cannot open shared",
+        ),
+        ("", "ModuleNotFoundError: No module named 'triton.language'"),
+        ("import no_such_module", "ModuleNotFoundError: No module named 'no_such_module'"),
+    ],
+)
+def test_triton_broken(tmp_path: Path, body: str, said: str, words: tuple[str, ...]) -> None:
+    (tmp_path / "triton").mkdir()
+    (tmp_path / "triton" / "__init__.py").write_text(body + "\n")
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    ran = subprocess.run(
+        [sys.executable, "-m", "streamgauge", *words], env=environment, capture_output=True, text=True, check=False
+    )
+    assert ran.returncode == 2
+    assert ran.stdout == ""
+    assert ran.stderr.startswith(f"streamgauge: error: triton: found one that does not import ({said}")
+    assert ran.stderr.count("\n") == 1
+
+
 def test_bench_kernels(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     moved = [traffic.Slope("read", "forward", 102.0, 0.0, (("read_forward_kernel", 102.0),), 100.0)]
-    moved += [traffic.Slope("liger site full", "forward", 300.0, 7.0, ())]
+    moved += [traffic.Slope("read and coefficients", "backward", 105.0, 0.0, (), 100.0, 102.0)]
+    theirs = [traffic.Slope("liger site full", "forward", 300.0, 7.0, ())]
     made = cross.Compiled("read", "read_forward_kernel", 90, 8, 30, 8192, 0, 0, 0, ())
-    bad = dataclasses.replace(made, kernel="odd_kernel", spills=4, faults=("an atomic: x",))
-    monkeypatch.setattr(traffic, "table", lambda n, d, names=None, liger=False: moved[1:] if liger else moved[:1])
+    bad = dataclasses.replace(made, kernel="odd_kernel", local=8, spills=4, faults=("an atomic: x",))
+    monkeypatch.setattr(traffic, "table", lambda n, d, names=None, liger=False: list(theirs if liger else moved))
     monkeypatch.setattr(cross, "table", lambda capabilities, n, d, names: [made, bad])
     monkeypatch.setattr(peers, "liger_version", lambda: "0.8.5")
     shown = cli("bench", "kernels")
     assert (shown.code, shown.err) == (0, "")
-    for words in ("memory traffic", "1.0200", "liger site full", "cross-compiled", "read_forward", "an atomic: x"):
+    for words in (
+        "memory traffic",
+        "1.0200",
+        "1.0294",
+        "liger site full",
+        "cross-compiled",
+        "read_forward",
+        "an atomic: x",
+    ):
         assert words in shown.out
     document = cli("bench", "kernels", "--json").document
-    assert [row["ratio"] for row in document["traffic"]] == [1.02, None]
+    assert [row["ratio"] for row in document["traffic"]] == [1.02, 1.05, None]
     assert document["compiled"][1]["spills"] == 4
     assert document["liger"] == "0.8.5"
+    assert [row["verdict"] for row in document["compiled"]] == ["ok", "an atomic: x; spills: slow"]
 
 
 def test_roofline(tmp_path: Path) -> None:

@@ -67,13 +67,13 @@ OPERATIONS: dict[str, tuple[Any, Callable[[], tuple[Any, ...]]]] = {
     "streams backward": (
         ops_coefficients.streams_backward,
         lambda: (
-            X, X, A, "full", 0.0, 1.0, Y, R, *spread()[:2], finished()[4], WEIGHT, METRIC, [True] * 3,
+            X, X, A, "full", 0.0, 1.0, Y, R, *spread()[:2], WEIGHT, METRIC, [True] * 3,
         ),
     ),
     "streams backward, read alone": (
         ops_coefficients.streams_backward,
         lambda: (
-            X, X, None, "identity", 0.0, 1.0, Y, P, None, None, None, None, None, [True, False, False],
+            X, X, None, "identity", 0.0, 1.0, Y, P, None, None, None, None, [True, False, False],
         ),
     ),
 }  # fmt: skip

@@ -124,7 +124,8 @@ def slice_tile(n: int, d: int, m: int, *, size: int, metric: bool, interpreted: 
     if _small(interpreted):
         width, parts = 32, 2
     else:
-        most = 2 if size > 2 else 8 if rows <= 32 and capability() in (0, 90) else 4
+        roomy = rows <= 32 and n <= 4 and d % 16 == 0 and capability() in (0, 90)
+        most = 2 if size > 2 else 8 if roomy else 4
         parts = (most // 2 if metric else most) * 4096 // (rows * columns)
         if _tensor_memory():
             # Sums and factors lie in 512 columns there, but for products of fewer than 64 rows.

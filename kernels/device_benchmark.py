@@ -1,7 +1,8 @@
 # mypy: disable-error-code="no-untyped-call"
 """Times on a CUDA device: every pass of every situation, and a whole site beside torch.compile and liger-kernel.
 
-Each time is the median of runs with a cold L2, by events behind a pause long enough for Python to have queued it all.
+Each time is the median of runs with a cold L2 (filled by reading: what was written would be put away on our time), by
+events behind a pause long enough for Python to have queued it all.
 Bytes are the formula's (:func:`.floors.floor`), so a pass that moves more looks slower, not better.
 """
 
@@ -16,6 +17,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._functorch import config as functorch_config
 
 from streamgauge.kernels import peers
 from streamgauge.kernels.floors import floor, flops, weight_bytes
@@ -23,6 +25,7 @@ from streamgauge.kernels.situations import SITUATIONS, Situation
 
 Timer = Callable[[Callable[[], Any]], float]
 PAUSE, FLUSH = 6_000_000, 256 << 20
+SITE = next(situation for situation in SITUATIONS if situation.name == "site full")
 
 
 @dataclass(frozen=True)
@@ -51,7 +54,7 @@ class Timing:
 
 def cuda_timer(repeats: int = 20, warm: int = 3) -> Timer:
     """Median seconds of a call on the current CUDA device."""
-    flush = torch.empty(FLUSH, dtype=torch.int8, device="cuda")
+    flush = torch.zeros(FLUSH // 4, dtype=torch.float32, device="cuda")
 
     def seconds(call: Callable[[], Any]) -> float:
         for _ in range(warm):
@@ -59,7 +62,7 @@ def cuda_timer(repeats: int = 20, warm: int = 3) -> Timer:
         torch.cuda.synchronize()
         pairs = []
         for _ in range(repeats):
-            flush.zero_()
+            flush.sum()
             torch.cuda._sleep(PAUSE)
             start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
             start.record()
@@ -77,7 +80,7 @@ def cuda_device(timer: Timer, bytes_copied: int = 1 << 30) -> Device:
     source = torch.ones(bytes_copied, dtype=torch.int8, device="cuda")
     target = torch.empty_like(source)
     copy = 2 * bytes_copied / timer(lambda: target.copy_(source)) / 1e12
-    properties = torch.cuda.get_device_properties(0)
+    properties = torch.cuda.get_device_properties(torch.cuda.current_device())
     clock, width = (getattr(properties, name, 0) for name in ("memory_clock_rate", "memory_bus_width"))
     nominal = 2 * clock * 1e3 * width / 8 / 1e12 if clock and width else math.nan
     return Device(properties.name, copy, nominal)
@@ -103,7 +106,12 @@ def timings(
     return found
 
 
-def peer_timings(
+def peer_timings(device: Device, timer: Timer, **shape: Any) -> list[Timing]:
+    """A whole mHC site in other hands; ``shape``: n, d, tokens, dtype, where."""
+    return compiled_timings(device, timer, **shape) + liger_timings(device, timer, **shape)
+
+
+def compiled_timings(
     device: Device,
     timer: Timer,
     *,
@@ -113,19 +121,36 @@ def peer_timings(
     dtype: torch.dtype = torch.bfloat16,
     where: str = "cuda",
 ) -> list[Timing]:
-    """A whole mHC site by torch.compile of the reference, and by liger-kernel where it is installed."""
-    site = next(s for s in SITUATIONS if s.name == "site full")
-    tensors: Mapping[str, Tensor] = site.draw(n, d, tokens, dtype=dtype, device=where)
-    compiled = torch.compile(lambda given: site.run("reference", given))
-    runs: list[tuple[str, Any, Mapping[str, Tensor]]] = [("torch.compile site full", compiled, tensors)]
-    if peers.liger_version() is not None:
-        given = peers.liger_tensors(n, d, tokens, dtype, where)
-        runs += [(f"liger {name}", call, given) for name, call in peers.liger_calls().items()]
-    found = []
-    for name, call, tensors in runs:
-        for direction, seconds in _passes(call, tensors, timer):
-            found.append(_timing(name, site, direction, seconds, (n, d, tokens), dtype, device))
-    return found
+    """A whole mHC site by torch.compile of the reference."""
+    tensors = SITE.draw(n, d, tokens, dtype=dtype, device=where)
+    compiled = torch.compile(lambda given: SITE.run("reference", given))
+    # A backward pass may be run again only if its buffers are not given away.
+    with functorch_config.patch(donated_buffer=False):
+        passes = _passes(compiled, tensors, timer)
+    name = "torch.compile site full"
+    return [_timing(name, SITE, way, seconds, (n, d, tokens), dtype, device) for way, seconds in passes]
+
+
+def liger_timings(
+    device: Device,
+    timer: Timer,
+    *,
+    n: int = 4,
+    d: int = 4096,
+    tokens: int = 8192,
+    dtype: torch.dtype = torch.bfloat16,
+    where: str = "cuda",
+) -> list[Timing]:
+    """liger-kernel's coefficients and whole site, nothing where it is not installed."""
+    if peers.liger_version() is None:
+        return []
+    given = peers.liger_tensors(n, d, tokens, dtype, where)
+    named = {situation.name: situation for situation in SITUATIONS}
+    return [
+        _timing(f"liger {name}", named[name], way, seconds, (n, d, tokens), dtype, device)
+        for name, call in peers.liger_calls().items()
+        for way, seconds in _passes(call, given, timer)
+    ]
 
 
 def _passes(

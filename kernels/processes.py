@@ -24,12 +24,20 @@ def need_triton() -> None:
         raise ImportError(f"triton: found one that does not import ({said}), expected one that does") from error
 
 
-def ask(module: str, question: Mapping[str, Any], *, interpret: bool, keep_cache: bool = False) -> Any:
+def ask(
+    module: str,
+    question: Mapping[str, Any],
+    *,
+    interpret: bool,
+    keep_cache: bool = False,
+    patience: float | None = None,
+) -> Any:
     """What ``python -m module QUESTION`` prints, with TRITON_INTERPRET set or not.
 
-    The compiler's cache is empty, or with ``keep_cache`` the user's own.
+    The compiler's cache is empty, or with ``keep_cache`` the user's own.  ``patience``: seconds to wait at most.
 
-    **Raises** what :func:`need_triton` does, RuntimeError with the last line a failed process said.
+    **Raises** what :func:`need_triton` does, RuntimeError with the last line a failed process said,
+    or where it takes too long.
     """
     need_triton()
     with tempfile.TemporaryDirectory() as cache:
@@ -40,7 +48,12 @@ def ask(module: str, question: Mapping[str, Any], *, interpret: bool, keep_cache
         if interpret:
             environment["TRITON_INTERPRET"] = "1"
         command = [sys.executable, "-m", module, json.dumps(question)]
-        ran = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+        try:
+            ran = subprocess.run(
+                command, capture_output=True, text=True, env=environment, check=False, timeout=patience
+            )
+        except subprocess.TimeoutExpired:
+            raise RuntimeError(f"{module}: not done after {patience:g} s, for {json.dumps(question)}") from None
     if ran.returncode:
         raise RuntimeError(f"{module}: {(ran.stderr.strip().splitlines() or ['it said nothing'])[-1]}")
     return json.loads(ran.stdout)

@@ -146,16 +146,24 @@ def interpreted(dtypes: Sequence[str] = tuple(DTYPES), names: Sequence[str] | No
     return _asked(questions, interpret=True)
 
 
-def on_device(dtypes: Sequence[str] = tuple(DTYPES), *, runs: int = 2) -> list[Comparison]:
-    """:func:`rows` on the CUDA device, every run repeated; side by side, since compiling takes longest."""
+def on_device(
+    dtypes: Sequence[str] = tuple(DTYPES), *, runs: int = 2, patience: float | None = None
+) -> list[Comparison]:
+    """:func:`rows` on the CUDA device, every run repeated; side by side, since compiling takes longest.
+
+    **Raises** RuntimeError where one of the processes dies, or is not done after ``patience`` seconds.
+    """
     shared: dict[str, Any] = {"device": "cuda", "runs": runs}
     questions = [{"dtypes": [dtype], "shapes": [list(s)], **shared} for dtype in dtypes for s in DEVICE_SHAPES]
-    return _asked(questions, interpret=False)
+    return _asked(questions, interpret=False, patience=patience)
 
 
-def _asked(questions: Sequence[Mapping[str, Any]], *, interpret: bool) -> list[Comparison]:
+def _asked(
+    questions: Sequence[Mapping[str, Any]], *, interpret: bool, patience: float | None = None
+) -> list[Comparison]:
     def one(asked: Mapping[str, Any]) -> Any:
-        return ask("streamgauge.kernels.selftest", asked, interpret=interpret, keep_cache=not interpret)
+        module = "streamgauge.kernels.selftest"
+        return ask(module, asked, interpret=interpret, keep_cache=not interpret, patience=patience)
 
     with ThreadPoolExecutor(min(len(questions), os.cpu_count() or 1)) as pool:
         answers = list(pool.map(one, questions))

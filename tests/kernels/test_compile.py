@@ -8,6 +8,7 @@ from planted_runs import planted
 pytest.importorskip("triton")
 
 from streamgauge.kernels import compile as cross
+from streamgauge.kernels import processes
 from streamgauge.kernels.compile import Compiled
 from streamgauge.kernels.situations import SITUATIONS
 
@@ -55,6 +56,12 @@ def test_other_capabilities_and_streams(capability: int, n: int, d: int) -> None
     rows = cross.table((capability,), n=n, d=d, names=["site norm"])
     assert len(rows) == 8
     assert [(row.kernel, row.faults) for row in rows if row.faults] == []
+
+
+def test_a_process_that_takes_too_long_is_one_line() -> None:
+    question = {"capabilities": [90], "names": ["read"]}
+    with pytest.raises(RuntimeError, match=r"^streamgauge.kernels.compile: not done after 0.05 s, for {.*}$"):
+        processes.ask("streamgauge.kernels.compile", question, interpret=False, patience=0.05)
 
 
 def test_planted_faults_are_found() -> None:

@@ -91,7 +91,7 @@ def perplexity(model: Any, text: Text, *, progress: Progress | None = None, batc
     total = 0.0
     with torch.no_grad(), evaluating(model):
         for rows in _batches(text, model, batch, progress, "measuring"):
-            total += _Sums.of(_finite(logits_of(model, rows), "the model"), None, rows).surprise
+            total += Sums.of(_finite(logits_of(model, rows), "the model"), None, rows).surprise
     predicted = text.tokens.numel() - len(text.tokens)
     return Perplexity(text.tokens.numel(), predicted, _exp(total / predicted))
 
@@ -104,7 +104,7 @@ def compare(
     ``batch``: windows at a time, by default as many as stay small.  **Raises** :class:`InputError` for different
     vocabularies, logits that are not finite, or models without a head.
     """
-    sums, flips, flipped = _Sums(), dict.fromkeys(_routers(source), 0), 0
+    sums, flips, flipped = Sums(), dict.fromkeys(_routers(source), 0), 0
     with torch.no_grad(), evaluating(source, other), experts_chosen(source) as mine, experts_chosen(other) as theirs:
         for rows in _batches(text, source, batch, progress, "comparing"):
             first = _finite(logits_of(source, rows), "the source")
@@ -112,7 +112,7 @@ def compare(
             if first.shape != second.shape:
                 found = f"{second.shape[-1]} logits a token"
                 raise InputError(f"compare: the compared model has {found}, the source {first.shape[-1]}")
-            sums += _Sums.of(first, second, rows)
+            sums += Sums.of(first, second, rows)
             differ = {name: (mine[name] != theirs[name]).any(-1).cpu() for name in flips if name in theirs}
             for name, changed in differ.items():
                 flips[name] += int(changed.sum())
@@ -138,19 +138,21 @@ def rows_at_a_time(text: Text, vocabulary: int) -> int:
 
 
 @dataclass
-class _Sums:
+class Sums:
+    """Sums over tokens: surprise of source and other in nats, KL, and how often the best next token is the same."""
+
     surprise: float = 0.0
     other_surprise: float = 0.0
     kl: float = 0.0
     same: int = 0
 
-    def __iadd__(self, more: _Sums) -> _Sums:
+    def __iadd__(self, more: Sums) -> Sums:
         for name in ("surprise", "other_surprise", "kl", "same"):
             setattr(self, name, getattr(self, name) + getattr(more, name))
         return self
 
     @classmethod
-    def of(cls, first: Tensor, second: Tensor | None, tokens: Tensor) -> _Sums:
+    def of(cls, first: Tensor, second: Tensor | None, tokens: Tensor) -> Sums:
         """Sums over a batch: logits (B, T, V) of both, tokens (B, T)."""
         sums, vocabulary = cls(), first.shape[-1]
         following = F.pad(tokens[:, 1:], (0, 1), value=-1).flatten().to(first.device)

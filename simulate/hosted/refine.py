@@ -3,8 +3,11 @@
     minimise over gates, W', scales and bases:  mean over tokens of KL(softmax of the source || softmax of the model)
 
 by Adam on windows of a calibration text.  Gates and bases are of order one and move by the learning rate itself; W'
-and scales move by it times their own RMS, so that no size has to be guessed.  The rate rises over a short warm-up and
-falls to zero along a cosine.  The last windows of the text are never fitted: they choose the step whose tensors stay.
+and scales move by it times their own RMS.  The rate rises over a short warm-up and falls to zero along a cosine.
+
+The last windows of the text are never fitted.  The tensors that did best on them stay; and where a look finds them
+worse than those by a quarter, the fit goes back to them and on with a third of the rate: a deep model that is close
+to its source already needs smaller steps than a shallow one that is not, by orders of magnitude.
 """
 
 from __future__ import annotations
@@ -19,19 +22,23 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from streamgauge.simulate.hosted.compare import Progress, compare
+from streamgauge.simulate.hosted.compare import Progress, Sums, rows_at_a_time
 from streamgauge.simulate.hosted.models import connections, evaluating, logits_of
 from streamgauge.simulate.hosted.text import Text
 from streamgauge.theory.errors import InputError
 
-LEARNING_RATE = 1e-2
-BATCH_TOKENS = 1024
+LEARNING_RATE = 5e-2
+BATCH_TOKENS = 512
 """Tokens of a step, unless the batch is given."""
 VALIDATION = 8
 """One of so many windows validates, at most :data:`VALIDATION_TOKENS` tokens in all."""
-VALIDATION_TOKENS = 8192
+VALIDATION_TOKENS = 4096
 LOOKS = 16
-"""How often the validation windows are looked at, beside once before the first step."""
+"""How often the validation windows are looked at, beside a few times at the start."""
+_EARLY = (4, 8, 16)
+_WORSE, _BACK = 1.25, 1 / 3
+_KEPT = 1 << 25
+"""Logits of the source on validation windows that are kept, not computed at every look."""
 _CLIP = 1.0
 _BETAS = (0.9, 0.99)
 
@@ -43,12 +50,14 @@ class Refinement:
     - ``losses``: KL on the batch of every step, before its update, nats per token;
     - ``validation``: (steps done, KL on the validation windows), the first before any step;
     - ``best_step``: the steps after which the tensors that stayed were taken; ``kl`` there, ``kl_before`` before any;
+    - ``returns``: steps at which the fit went back to the best tensors;
     - ``tokens``: fitted on, with repetition; ``validation_tokens``; ``parameters``: numbers that were fitted.
     """
 
     losses: tuple[float, ...]
     validation: tuple[tuple[int, float], ...]
     best_step: int
+    returns: tuple[int, ...]
     kl_before: float
     kl: float
     learning_rate: float
@@ -63,10 +72,11 @@ class Refinement:
         return {
             "steps": len(self.losses),
             "best_step": self.best_step,
+            "returns": list(self.returns),
             "validation_kl_before": self.kl_before,
             "validation_kl": self.kl,
-            "validation": [[step, float(f"{kl:.4g}")] for step, kl in self.validation],
-            "losses": [float(f"{loss:.4g}") for loss in self.losses],
+            "validation": [[step, _rounded(kl)] for step, kl in self.validation],
+            "losses": [_rounded(loss) for loss in self.losses],
             "learning_rate": self.learning_rate,
             "batch": self.batch,
             "seed": self.seed,
@@ -102,26 +112,25 @@ def refine(
     fitted, checked = _parts(text)
     batch = min(batch, len(fitted.tokens))
     with evaluating(attached, source), _only(attached) as parameters:
-        optimizer = _optimizer(parameters, learning_rate)
+        best = _Best(parameters, _optimizer(parameters, learning_rate), _Checked(source, checked))
         order = _order(len(fitted.tokens), batch, seed)
-        best = _Best(parameters)
         looks = _looks(steps)
         losses: list[float] = []
-        validation = [(0, best.look(0, source, attached, checked))]
+        best.look(0, attached)
         for step in range(1, steps + 1):
-            for group in optimizer.param_groups:
-                group["lr"] = group["peak"] * _rate(step - 1, steps)
-            losses.append(_step(attached, source, fitted.tokens[next(order)], optimizer, list(parameters.values())))
-            if step in looks:
-                validation.append((step, best.look(step, source, attached, checked)))
+            best.set_rate(_rate(step - 1, steps))
+            losses.append(_step(attached, source, fitted.tokens[next(order)], best.optimizer, parameters))
+            if step in looks or not math.isfinite(losses[-1]):
+                best.look(step, attached)
             if progress is not None:
                 progress(step, steps, f"refining: KL {losses[-1]:.2e}, validated {best.kl:.2e}")
         best.put_back()
     return Refinement(
         tuple(losses),
-        tuple(validation),
+        tuple(best.seen),
         best.step,
-        validation[0][1],
+        tuple(best.returns),
+        best.seen[0][1],
         best.kl,
         learning_rate,
         batch,
@@ -152,7 +161,7 @@ def _parts(text: Text) -> tuple[Text, Text]:
 
 
 def _looks(steps: int) -> set[int]:
-    return {math.ceil(steps * part / LOOKS) for part in range(1, LOOKS + 1)}
+    return {math.ceil(steps * part / LOOKS) for part in range(1, LOOKS + 1)} | set(_EARLY)
 
 
 def _order(rows: int, batch: int, seed: int) -> Iterator[Tensor]:
@@ -184,8 +193,13 @@ def _optimizer(parameters: dict[str, nn.Parameter], learning_rate: float) -> tor
 
 
 def _step(
-    attached: Any, source: Any, tokens: Tensor, optimizer: torch.optim.Adam, parameters: list[nn.Parameter]
+    attached: Any,
+    source: Any,
+    tokens: Tensor,
+    optimizer: torch.optim.Adam,
+    parameters: dict[str, nn.Parameter],
 ) -> float:
+    """One update; KL before it.  Where loss or gradient is not finite, nan, and no update."""
     with torch.no_grad():
         wanted = logits_of(source, tokens)
     logits = logits_of(attached, tokens)
@@ -195,27 +209,64 @@ def _step(
     loss = F.kl_div(log_q, log_p, log_target=True, reduction="sum") / tokens.numel()
     optimizer.zero_grad(set_to_none=True)
     torch.autograd.backward(loss)
-    norm = torch.nn.utils.clip_grad_norm_(parameters, _CLIP)
+    norm = torch.nn.utils.clip_grad_norm_(list(parameters.values()), _CLIP)
     if not math.isfinite(float(norm)):
-        raise InputError(
-            f"refine: the gradient of KL {float(loss):.3g} is not finite, expected a smaller learning rate"
-        )
+        return math.nan
     optimizer.step()
     return float(loss.detach())
 
 
+class _Checked:
+    """KL on the validation windows; the source's logits are kept where they are few."""
+
+    def __init__(self, source: Any, text: Text) -> None:
+        vocabulary = source.config.get_text_config().vocab_size
+        self.source, self.tokens = source, text.tokens.numel()
+        self.batches = torch.split(text.tokens, rows_at_a_time(text, vocabulary))
+        self.kept: list[Tensor] = []
+        if self.tokens * vocabulary <= _KEPT:
+            self.kept = [self._wanted(rows) for rows in self.batches]
+
+    @torch.no_grad()
+    def kl(self, attached: Any) -> float:
+        """Nats per token; infinite where it is not finite."""
+        total = 0.0
+        for number, rows in enumerate(self.batches):
+            wanted = self.kept[number] if self.kept else self._wanted(rows)
+            total += Sums.of(wanted, logits_of(attached, rows), rows).kl
+        return max(0.0, total / self.tokens) if math.isfinite(total) else math.inf
+
+    @torch.no_grad()
+    def _wanted(self, rows: Tensor) -> Tensor:
+        return logits_of(self.source, rows)
+
+
 class _Best:
-    """The tensors with the lowest KL on the validation windows so far."""
+    """The tensors with the lowest KL on the validation windows so far, and the way back to them."""
 
-    def __init__(self, parameters: dict[str, nn.Parameter]) -> None:
-        self.parameters, self.step, self.kl = parameters, 0, math.inf
-        self.tensors: dict[str, Tensor] = {}
+    def __init__(self, parameters: dict[str, nn.Parameter], optimizer: torch.optim.Adam, checked: _Checked) -> None:
+        self.parameters, self.optimizer, self.checked = parameters, optimizer, checked
+        self.step, self.kl, self.factor = 0, math.inf, 1.0
+        self.tensors = _copies(parameters)
+        self.seen: list[tuple[int, float]] = []
+        self.returns: list[int] = []
 
-    def look(self, step: int, source: Any, attached: Any, text: Text) -> float:
-        kl = compare(source, attached, text).kl
+    def look(self, step: int, attached: Any) -> None:
+        """Keep the tensors if they are the best; from much worse ones return, without momentum, at a smaller rate."""
+        kl = self.checked.kl(attached)
+        self.seen.append((step, kl))
         if kl < self.kl:
             self.step, self.kl, self.tensors = step, kl, _copies(self.parameters)
-        return kl
+        elif not kl <= _WORSE * self.kl:
+            self.put_back()
+            self.returns.append(step)
+            self.factor *= _BACK
+            for state in self.optimizer.state.values():
+                state["exp_avg"].zero_()
+
+    def set_rate(self, rate: float) -> None:
+        for group in self.optimizer.param_groups:
+            group["lr"] = group["peak"] * rate * self.factor
 
     def put_back(self) -> None:
         _put(self.parameters, self.tensors)
@@ -247,6 +298,10 @@ def _only(attached: Any) -> Iterator[dict[str, nn.Parameter]]:
             parameter.requires_grad_(flag)
         for parameter in parameters.values():
             parameter.grad = None
+
+
+def _rounded(number: float) -> float | None:
+    return float(f"{number:.4g}") if math.isfinite(number) else None
 
 
 def _copies(parameters: dict[str, nn.Parameter]) -> dict[str, Tensor]:

@@ -111,11 +111,11 @@ def example_checkpoint(name: str) -> Iterator[Path]:
     """The folder of a trained checkpoint that comes with the package, also from a zipped install.
 
     "static": mHC with static mixers, dynamic reads and writes.  "deficient": the same with mixers stored as matrices,
-    some of them singular.
+    some of them singular.  "deepseek": a DeepSeek-V4 of transformers, all its coefficients dynamic.
     """
     with resources.as_file(resources.files("streamgauge.examples") / "data" / name) as folder:
         if not folder.is_dir():
-            raise InputError(f"example checkpoint: found {name!r}, expected 'static' or 'deficient'")
+            raise InputError(f"example checkpoint: found {name!r}, expected 'static', 'deficient' or 'deepseek'")
         yield folder
 
 

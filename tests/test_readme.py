@@ -47,9 +47,9 @@ def test_script(name: str, tmp_path: Path) -> None:
 
 
 def test_every_script_is_listed() -> None:
-    """Training takes minutes and has its own tests; the rest is run above."""
+    """Training takes minutes, and so does fitting; both have their own tests.  The rest is run above."""
     found = {path.stem for path in (ROOT / "examples").glob("*.py")}
-    assert found == {*SCRIPTS, "__init__", "train_checkpoints"}
+    assert found == {*SCRIPTS, "__init__", "train_checkpoints", "train_deepseek", "deepseek_mixers"}
 
 
 def test_readme_is_short_and_its_links_exist() -> None:
@@ -61,7 +61,7 @@ def test_readme_is_short_and_its_links_exist() -> None:
         assert (ROOT / target).stat().st_size < 200_000
 
 
-@pytest.mark.parametrize("command", re.findall(r"^    streamgauge (\w+)", README, re.MULTILINE))
+@pytest.mark.parametrize("command", re.findall(r"^    streamgauge ([\w-]+)", README, re.MULTILINE))
 def test_readme_commands_exist(command: str) -> None:
     from streamgauge.cli import main
 

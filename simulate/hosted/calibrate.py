@@ -16,10 +16,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from streamgauge.simulate.attach import BRANCHES, GatedConnection, streams_module
+from streamgauge.simulate.attach import GatedConnection
 from streamgauge.simulate.formats.calibration import Calibration
-from streamgauge.simulate.hosted.compare import Progress
-from streamgauge.simulate.hosted.models import evaluating
+from streamgauge.simulate.hosted.compare import Progress, batches
+from streamgauge.simulate.hosted.models import connections, evaluating, input_device
 from streamgauge.simulate.hosted.text import Text
 from streamgauge.simulate.stored import floats
 from streamgauge.theory.errors import InputError
@@ -69,38 +69,26 @@ def calibrate(model: Any, text: Text, *, progress: Progress | None = None) -> Ca
     **Raises** :class:`InputError` for another model, an empty text, a mixer that is not finite.  Cost: one forward
     pass, and n^4 additions a token and site.
     """
-    modules = connections(model)
+    modules = connections(model)[:-1]
+    if any(isinstance(module, GatedConnection) for module in modules):
+        raise InputError("calibrate: the model is attached already, expected the source as it was loaded")
     tokens = text.tokens
     if tokens.ndim != 2 or tokens.numel() == 0:
         raise InputError(f"calibrate: found tokens of shape {tuple(tokens.shape)}, expected at least one window")
     moments = [_Moments() for _ in modules]
-    rows = max(1, TOKENS_AT_ONCE // tokens.shape[1])
+    batch = max(1, TOKENS_AT_ONCE // text.context)
     with _hooked(modules, moments), evaluating(model), torch.no_grad():
-        for at in range(0, len(tokens), rows):
-            if progress is not None:
-                progress(at, len(tokens), "calibrating")
-            _pass(model, tokens[at : at + rows])
-    if progress is not None:
-        progress(len(tokens), len(tokens), "calibrating")
+        for rows in batches(text, model, progress, "calibrating", batch):
+            _pass(model, rows)
     found = [moment.result(site) for site, moment in enumerate(moments)]
     means, covariances = zip(*found)
     return Calibration(means, covariances, tokens.numel(), text.document())
 
 
-def connections(model: Any) -> list[nn.Module]:
-    """The hyper-connection modules in depth order. **Raises** :class:`InputError` for an attached model."""
-    modules = [getattr(layer, name) for layer in streams_module(model).layers for name in BRANCHES]
-    if any(isinstance(module, GatedConnection) for module in modules):
-        raise InputError("calibrate: the model is attached already, expected the source as it was loaded")
-    return modules
-
-
 def _pass(model: Any, tokens: Tensor) -> None:
     """A forward pass up to the streams' end: the logits are not asked for."""
-    weight = model.get_input_embeddings().weight
-    device = torch.device("cpu") if weight.is_meta else weight.device  # offloaded: accelerate's hooks move inputs
     options = {} if model.get_output_embeddings() is None else {"logits_to_keep": 1}
-    model(input_ids=tokens.to(device), use_cache=False, **options)
+    model(input_ids=tokens.to(input_device(model)), use_cache=False, **options)
 
 
 @contextmanager

@@ -90,7 +90,7 @@ def perplexity(model: Any, text: Text, *, progress: Progress | None = None, batc
     """
     total = 0.0
     with torch.no_grad(), evaluating(model):
-        for rows in _batches(text, model, batch, progress, "measuring"):
+        for rows in batches(text, model, progress, "measuring", batch):
             total += Sums.of(_finite(logits_of(model, rows), "the model"), None, rows).surprise
     predicted = text.tokens.numel() - len(text.tokens)
     return Perplexity(text.tokens.numel(), predicted, _exp(total / predicted))
@@ -106,17 +106,17 @@ def compare(
     """
     sums, flips, flipped = Sums(), dict.fromkeys(_routers(source), 0), 0
     with torch.no_grad(), evaluating(source, other), experts_chosen(source) as mine, experts_chosen(other) as theirs:
-        for rows in _batches(text, source, batch, progress, "comparing"):
+        for rows in batches(text, source, progress, "comparing", batch):
             first = _finite(logits_of(source, rows), "the source")
             second = _finite(logits_of(other, rows), "the compared model")
             if first.shape != second.shape:
                 found = f"{second.shape[-1]} logits a token"
                 raise InputError(f"compare: the compared model has {found}, the source {first.shape[-1]}")
             sums += Sums.of(first, second, rows)
-            differ = {name: (mine[name] != theirs[name]).any(-1).cpu() for name in flips if name in theirs}
-            for name, changed in differ.items():
-                flips[name] += int(changed.sum())
-            flipped += int(torch.stack(list(differ.values())).any(0).sum()) if differ else 0
+            counts, tokens_flipped = count_flips(mine, theirs)
+            flipped += tokens_flipped
+            for name, count in counts.items():
+                flips[name] += count
     tokens = text.tokens.numel()
     predicted = tokens - len(text.tokens)
     return Comparison(
@@ -174,7 +174,13 @@ def _surprise(log_p: Tensor, told: Tensor) -> float:
     return float(F.nll_loss(log_p, told, ignore_index=-1, reduction="sum"))
 
 
-def _batches(text: Text, model: Any, batch: int | None, progress: Progress | None, what: str) -> Iterator[Tensor]:
+def batches(
+    text: Text, model: Any, progress: Progress | None, what: str, batch: int | None = None
+) -> Iterator[Tensor]:
+    """The windows, ``batch`` at a time or as many as stay small; ``progress`` is told before each and at the end.
+
+    **Raises** :class:`InputError` for a batch of less than one window.
+    """
     if batch is not None and batch < 1:
         raise InputError(f"batch: found {batch}, expected at least 1 window")
     vocabulary = model.config.get_text_config().vocab_size
@@ -224,3 +230,10 @@ def experts_chosen(model: nn.Module) -> Iterator[dict[str, Tensor]]:
     finally:
         for hook in hooks:
             hook.remove()
+
+
+def count_flips(mine: dict[str, Tensor], theirs: dict[str, Tensor]) -> tuple[dict[str, int], int]:
+    """Tokens whose set of experts differs: by router, of those that both have, and in any of them."""
+    differ = {name: (mine[name] != theirs[name]).any(-1).cpu() for name in mine if name in theirs}
+    flipped = int(torch.stack(list(differ.values())).any(0).sum()) if differ else 0
+    return {name: int(changed.sum()) for name, changed in differ.items()}, flipped

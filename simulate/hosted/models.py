@@ -110,12 +110,17 @@ def logits_of(model: Any, tokens: Tensor) -> Tensor:
 
     **Raises** :class:`InputError` for a model without a language-model head.
     """
-    device = next((p.device for p in model.parameters() if p.device.type != "meta"), torch.device("cpu"))
     with Widened() if getattr(model, "dtype", None) is torch.float64 else nullcontext():
-        logits = getattr(model(input_ids=tokens.to(device), use_cache=False), "logits", None)
+        logits = getattr(model(input_ids=tokens.to(input_device(model)), use_cache=False), "logits", None)
     if not torch.is_tensor(logits):
         raise InputError(f"{type(model).__name__}: has no language-model head, expected a model that predicts tokens")
     return logits
+
+
+def input_device(model: Any) -> torch.device:
+    """Where a model takes its tokens; offloaded, anywhere: accelerate's hooks move them."""
+    weight: Tensor = model.get_input_embeddings().weight
+    return torch.device("cpu") if weight.is_meta else weight.device
 
 
 def connections(model: Any) -> list[nn.Module]:

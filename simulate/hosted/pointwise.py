@@ -21,7 +21,8 @@ import torch
 from torch import Tensor
 
 from streamgauge.simulate.crosscheck import FLOAT64_LIMIT
-from streamgauge.simulate.hosted.compare import Progress, experts_chosen, rows_at_a_time
+from streamgauge.simulate.hosted.compare import Progress, batches, count_flips, experts_chosen
+from streamgauge.simulate.hosted.models import input_device
 from streamgauge.simulate.hosted.text import Text
 from streamgauge.simulate.hosted.triangular import triangular_twin
 from streamgauge.simulate.hosted.widened import Widened, wide_copy
@@ -104,15 +105,12 @@ def verify_pointwise(model: Any, text: Text, *, progress: Progress | None = None
     seen, errors = _Frames(), _Errors()
     twin, wide = triangular_twin(model), wide_copy(model)
     wide_twin = triangular_twin(wide, seen.site)
-    groups = torch.split(text.tokens, rows_at_a_time(text, model.config.get_text_config().vocab_size))
     with torch.no_grad(), experts_chosen(model) as mine, experts_chosen(twin) as theirs:
-        for done, rows in enumerate(groups):
-            _tell(progress, done, len(groups))
+        for rows in batches(text, model, progress, "running"):
             with Widened():
                 reference, exact = _output(wide, rows), _output(wide_twin, rows)
             errors.add(reference, exact, _output(model, rows), _output(twin, rows))
-            errors.flipped += _flipped(mine, theirs)
-    _tell(progress, len(groups), len(groups))
+            errors.flipped += count_flips(mine, theirs)[1]
     relative = errors.relative()
     per_token = [torch.cat(parts).median() for parts in errors.per_token]
     return Pointwise(
@@ -186,17 +184,11 @@ class _Frames:
 
 
 def _output(model: Any, tokens: Tensor) -> Tensor:
-    device = next(model.parameters()).device
-    made = model(input_ids=tokens.to(device), use_cache=False)
+    made = model(input_ids=tokens.to(input_device(model)), use_cache=False)
     output: Tensor = made.logits if hasattr(made, "logits") else made.last_hidden_state
     if not bool(torch.isfinite(output).all()):
         raise InputError("pointwise: the model's outputs are not finite, expected numbers")
     return output
-
-
-def _flipped(mine: dict[str, Tensor], theirs: dict[str, Tensor]) -> int:
-    differ = [(chosen != theirs[name]).any(-1) for name, chosen in mine.items()]
-    return int(torch.stack(differ).any(0).sum()) if differ else 0
 
 
 def _largest(entries: Tensor) -> float:
@@ -205,8 +197,3 @@ def _largest(entries: Tensor) -> float:
 
 def _quotient(found: float, own: float) -> float:
     return found / own if own > 0 else math.nan
-
-
-def _tell(progress: Progress | None, done: int, total: int) -> None:
-    if progress is not None:
-        progress(done, total, "running")

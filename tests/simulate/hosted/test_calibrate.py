@@ -146,8 +146,10 @@ def test_dropped_parts_are_those_of_all_tokens(by_token: bool, case: Case, tmp_p
 def test_progress_is_told_and_texts_are_named(case: Case) -> None:
     model, _, _ = case
     told: list[tuple[int, int, str]] = []
-    found = calibrate(model, TEXT, progress=lambda *step: told.append(step))
-    assert told == [(0, 6, "calibrating"), (6, 6, "calibrating")]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(calibration, "TOKENS_AT_ONCE", 64)
+        found = calibrate(model, TEXT, progress=lambda *step: told.append(step))
+    assert told == [(done, 3, "calibrating") for done in range(4)]
     document = found.document()
     assert document["text"] == TEXT.document()
     assert document["shares"] == list(found.shares)

@@ -20,7 +20,7 @@ pytest.importorskip("transformers", minversion="5.24")
 from hf_models import N, tiny, transcribed
 
 from streamgauge.simulate.formats import sidecar as converter
-from streamgauge.simulate.hosted import pointwise, triangular
+from streamgauge.simulate.hosted import compare, triangular
 from streamgauge.simulate.hosted.pointwise import LIMIT, Pointwise, verify_pointwise
 from streamgauge.simulate.hosted.text import Text
 
@@ -139,7 +139,7 @@ def test_windows_add_up(models: dict[str, Any], monkeypatch: pytest.MonkeyPatch)
     """The same figures, whether the windows run at once or one by one."""
     told: list[tuple[int, int, str]] = []
     whole = verify_pointwise(models["deepseek_v4"], text(3))
-    monkeypatch.setattr(pointwise, "rows_at_a_time", lambda *_: 1)
+    monkeypatch.setattr(compare, "rows_at_a_time", lambda *_: 1)
     parts = verify_pointwise(models["deepseek_v4"], text(3), progress=lambda *given: told.append(given))
     assert [done for done, _, _ in told] == [0, 1, 2, 3]
     assert parts.dropped == pytest.approx(whole.dropped, rel=1e-6)

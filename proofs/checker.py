@@ -681,11 +681,6 @@ def beside(name: str) -> dict[str, Any]:
     return runpy.run_path(str(Path(__file__).with_name(name)))
 
 
-def comparison() -> dict[str, Any]:
-    """The names of ``checker_files.py``."""
-    return beside("checker_files.py")
-
-
 def check_text(text: str, *, file: Any = None, source: Any = None, work: int = 1, weights: bool = True) -> Result:
     """Check the certificate in ``text`` and, with ``file``, that the converted checkpoint is the one it speaks of.
 
@@ -708,7 +703,7 @@ def check_text(text: str, *, file: Any = None, source: Any = None, work: int = 1
         if file is not None:
             start = "accepted, but does not match the file: "
             ctx.weights = weights
-            compared = beside("checker_sidecar.py") if "sidecar" in data else comparison()
+            compared = beside("checker_sidecar.py" if "sidecar" in data else "checker_files.py")
             compared["match"](ctx, Path(file), None if source is None else Path(source))
             reason += "; it matches the file"
             if source is not None:

@@ -7,7 +7,6 @@ the sidecar's record says.  What binds it to the files: the docstring of ``proof
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping
 from fractions import Fraction
@@ -20,6 +19,7 @@ from safetensors import SafetensorError, safe_open
 from streamgauge.proofs import checker, statements
 from streamgauge.proofs.certificate import Certificate, sealed
 from streamgauge.proofs.statements import Json, Level
+from streamgauge.simulate.checkpoint import file_sha256
 from streamgauge.simulate.formats.controllers import Written
 from streamgauge.simulate.formats.detect import Recognised, read_record
 from streamgauge.simulate.formats.record import Affine, Mixing, ModelRecord, Norm, View
@@ -198,8 +198,8 @@ def _sidecar(written: Written, stored: _Stored) -> dict[str, Json]:
     config = shards.folder / CONFIG
     return {
         "file": written.path.name,
-        "sha256": _sha256(written.path),
-        "config": _sha256(config) if config.is_file() else None,
+        "sha256": file_sha256(written.path),
+        "config": file_sha256(config) if config.is_file() else None,
         "mixers": stored.record["mixers"],
         "dynamic": sum(not site["static"] for site in stored.record["sites"]),
         "tensors": _tensors(record, shards),
@@ -263,11 +263,3 @@ def _recipe(mixing: Mixing) -> dict[str, Json]:
         transpose = recipe.transpose
     texts = {name: statements.float_text(value) for name, value in numbers.items()}
     return {"kind": mixing.kind, **rest, **texts, "transpose": bool(transpose)}
-
-
-def _sha256(path: Path) -> str:
-    digest = hashlib.sha256()
-    with path.open("rb") as handle:
-        while block := handle.read(1 << 20):
-            digest.update(block)
-    return digest.hexdigest()

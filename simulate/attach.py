@@ -7,9 +7,9 @@ transformers' decoder layers ask each mixer module for (post, comb, collapsed) a
     collapsed = (p P_l) Y,   post = P_{l+1}^{-1} r,   comb = D_l = diag(g)
 
 so the layers themselves stay as they are, caches and attention included, and no Sinkhorn runs any more (with gates by
-the token one does: :mod:`~streamgauge.simulate.token_gates`).  The first
-layer turns the copied embedding into ``Y_0 = P_0^{-1} 1 e^T``, the head reads ``c P_L``, and recorded hidden states,
-the only other readers of the streams in these models, come out as ``X_l = P_l Y_l``.
+the token one does: :mod:`~streamgauge.simulate.token_gates`).  The first layer turns the copied embedding into
+``Y_0 = P_0^{-1} 1 e^T``, the head reads ``c P_L``, and recorded hidden states, the only other readers of the streams
+in these models, come out as ``X_l = P_l Y_l``.
 """
 
 from __future__ import annotations

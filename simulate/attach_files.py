@@ -68,8 +68,10 @@ class HeldSidecar:
         """Base and scale of a site as the source has them, also where the file's own were fitted."""
         if self.refined:
             kept = self.record[REFINED]["source"][site]
-            return tuple(torch.tensor(kept[name], dtype=torch.float64) for name in ("base", "scale"))  # type: ignore[return-value]
-        return tuple(self.tensors[f"sites.{site}.coef.{name}"] for name in ("base", "scale"))  # type: ignore[return-value]
+            base, scale = (torch.tensor(kept[name], dtype=torch.float64) for name in ("base", "scale"))
+        else:
+            base, scale = (self.tensors[f"sites.{site}.coef.{name}"] for name in ("base", "scale"))
+        return base, scale
 
     def names(self, site: int) -> dict[str, str]:
         """Names in the gated module of a site, and in the file."""

@@ -23,7 +23,7 @@ from streamgauge.kernels.backends import operations
 from streamgauge.kernels.site import Controller as ControllerTensors
 from streamgauge.simulate.config import ModelConfig, NormGateConfig
 from streamgauge.theory.errors import InputError
-from streamgauge.theory.sinkhorn import recipe_named
+from streamgauge.theory.sinkhorn import Recipe, recipe_named
 
 PRECISIONS = {
     "float64": torch.float64,
@@ -39,9 +39,9 @@ def is_coefficient(name: str) -> bool:
     return "branch" not in name.split(".") and not _COEFFICIENT_PARTS.isdisjoint(name.split("."))
 
 
-def mixer_from_logits(logits: Tensor, recipe: str) -> Tensor:
-    """A (..., n, n), applied as A X, from logits through the named recipe with its transpose; the logits' dtype."""
-    named = recipe_named(recipe)
+def mixer_from_logits(logits: Tensor, recipe: str | Recipe) -> Tensor:
+    """A (..., n, n), applied as A X, from logits through a recipe with its transpose; the logits' dtype."""
+    named = recipe_named(recipe) if isinstance(recipe, str) else recipe
     matrix = reference.sinkhorn(
         logits,
         order=named.order,

@@ -10,8 +10,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from streamgauge.kernels import reference
 from streamgauge.kernels.backends import operations
+from streamgauge.simulate.network import mixer_from_logits
 from streamgauge.theory.sinkhorn import Recipe
 
 
@@ -32,22 +32,8 @@ class MixingController(nn.Module):
         return z
 
 
-def mixer(logits: Tensor, recipe: Recipe) -> Tensor:
-    """A (..., n, n) of the logits (..., n^2), in their dtype."""
-    n = round(logits.shape[-1] ** 0.5)
-    s = reference.sinkhorn(
-        logits.reshape(*logits.shape[:-1], n, n),
-        order=recipe.order,
-        start=recipe.start,
-        start_eps=recipe.start_eps,
-        eps=recipe.eps,
-        eps_mode=recipe.eps_mode,
-        iterations=recipe.iterations,
-        temperature=recipe.temperature,
-    )
-    return s.mT if recipe.transpose else s
-
-
 def token_gates(logits: Tensor, recipe: Recipe, read: Tensor, write: Tensor) -> Tensor:
-    """``diag(write A read)``, shape (..., n), for P_l = ``read`` and P_{l+1}^{-1} = ``write``, both (n, n)."""
-    return ((write @ mixer(logits, recipe)) * read.mT).sum(-1)
+    """``diag(write A read)``, shape (..., n), for the mixer's logits (..., n^2) and P_l = ``read`` and
+    P_{l+1}^{-1} = ``write``, both (n, n)."""
+    mixer = mixer_from_logits(logits.view(*logits.shape[:-1], *read.shape), recipe)
+    return ((write @ mixer) * read.mT).sum(-1)

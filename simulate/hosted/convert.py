@@ -181,13 +181,13 @@ def refined_record(fit: Refinement, text: Text, written: Written, tensors: dict[
     document = fit.document()
     every = -(-len(document["losses"]) // LOSSES)
     document |= {"losses": document["losses"][::every], "losses_every": every}
-    residual: dict[str, Any] = _residual(refitted(written.form, tensors)) if "sites.0.gates" in tensors else {}
+    gates_fitted = "sites.0.gates" in tensors
     return {
-        **residual,
+        **({"residual": _residual(refitted(written.form, tensors))} if gates_fitted else {}),
         REFINED: {
             **document,
             "text": text.document(),
-            "residual_before": _residual(written.form)["residual"],
+            "residual_before": _residual(written.form),
             "source": _controllers(written.record, written.shards, len(tensors["sites.0.coef.scale"])),
         },
         "notes": [
@@ -205,8 +205,8 @@ def refitted(form: NormalForm, tensors: dict[str, Floats]) -> NormalForm:
     return replace(form, gates=tuple(gates))
 
 
-def _residual(form: NormalForm) -> dict[str, float]:
-    return {"residual": float(form.residuals().max(initial=0.0))}
+def _residual(form: NormalForm) -> float:
+    return float(form.residuals().max(initial=0.0))
 
 
 def _controllers(record: ModelRecord, shards: Shards, blocks: int) -> list[dict[str, list[float]]]:

@@ -286,14 +286,15 @@ def _only(attached: Any) -> Iterator[dict[str, nn.Parameter]]:
         raise InputError(f"refine: the hyper-connections are in {narrow}, expected float32 or float64")
     before, flags = _copies(parameters), [(p, p.requires_grad) for p in attached.parameters()]
     own = {id(parameter) for parameter in parameters.values()}
+    finished = False
     try:
         for parameter, _ in flags:
             parameter.requires_grad_(id(parameter) in own)
         yield parameters
-    except BaseException:
-        _put(parameters, before)
-        raise
+        finished = True
     finally:
+        if not finished:
+            _put(parameters, before)
         for parameter, flag in flags:
             parameter.requires_grad_(flag)
         for parameter in parameters.values():

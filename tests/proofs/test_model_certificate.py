@@ -241,7 +241,7 @@ def test_the_situations_themselves(situations):
 @pytest.mark.parametrize("name", MUTANTS)
 def test_mutants_of_the_comparison_are_noticed(situations, name, monkeypatch):
     mutant = vars(mutated(checker_files, *MUTANTS[name]))
-    monkeypatch.setattr(checker, "comparison", lambda: mutant)
+    monkeypatch.setattr(checker, "beside", lambda _: mutant)
     assert wrong(checker, situations) is not None
 
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from streamgauge.cli.evaluate import following
 from streamgauge.cli.foreign import FormatFlag, MapFlag, SetFlag, show_sidecar
 from streamgauge.cli.reading import (
     ContextFlag,
@@ -19,7 +18,7 @@ from streamgauge.cli.reading import (
     TextFlag,
     TokensFlag,
 )
-from streamgauge.cli.terminal import JsonFlag, emit_json, note, progress, stdout, table
+from streamgauge.cli.terminal import JsonFlag, emit_json, following, note, progress, stdout, table
 from streamgauge.theory.errors import InputError
 from streamgauge.theory.form import NormGate
 

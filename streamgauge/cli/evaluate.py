@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.progress import Progress
 
-from streamgauge.cli.terminal import JsonFlag, emit_json, progress, stdout, table
+from streamgauge.cli.reading import ContextFlag, DtypeFlag, TokensFlag
+from streamgauge.cli.terminal import JsonFlag, emit_json, following, progress, stdout, table
 
 if TYPE_CHECKING:
     from streamgauge.simulate.hosted.compare import Comparison, Perplexity
-    from streamgauge.simulate.hosted.compare import Progress as Follow
 
 EXAMPLE = "Example: streamgauge eval model --with out --text held-out.txt"
 
@@ -26,11 +26,9 @@ def command(
             "--with", metavar="OUT", help="What convert made of it (sidecar or --full), or an attached model saved."
         ),
     ] = None,
-    tokens: Annotated[int | None, typer.Option(help="Use the first so many tokens (default: all).")] = None,
-    context: Annotated[
-        int | None, typer.Option(help="Tokens of a window (default: 512, or what the model takes if less).")
-    ] = None,
-    dtype: Annotated[str, typer.Option(help="float32, bfloat16 or float64.")] = "float32",
+    tokens: TokensFlag = None,
+    context: ContextFlag = None,
+    dtype: DtypeFlag = "float32",
     as_json: JsonFlag = False,
 ) -> None:
     """Perplexity of a Hugging Face model on a text, and with --with how far its converted form is from it.
@@ -52,17 +50,8 @@ def command(
     stdout().print(table(f"{title}, {dtype}", ("", ""), figure_rows(found)))
 
 
-def following(bar: Progress) -> Follow:
-    """What makes the one task of ``bar`` follow a computation's (done, total, what)."""
-
-    def follow(done: int, total: int, what: str) -> None:
-        bar.update(bar.task_ids[0], completed=done, total=total, description=what)
-
-    return follow
-
-
-def figure_rows(found: Comparison | Perplexity) -> list[tuple[str, Any]]:
-    """The figures as rows of a table; ``convert --text`` prints the same."""
+def figure_rows(found: Comparison | Perplexity) -> list[tuple[str, str]]:
+    """The figures as rows of a table."""
     from streamgauge.simulate.hosted.compare import Perplexity
 
     if isinstance(found, Perplexity):
@@ -70,17 +59,24 @@ def figure_rows(found: Comparison | Perplexity) -> list[tuple[str, Any]]:
     return [
         ("tokens", str(found.tokens)),
         ("perplexity of the source", f"{found.source_perplexity:.6g}"),
-        ("perplexity converted", f"{found.perplexity:.6g} ({found.ratio - 1:+.3%})"),
-        ("KL(source || converted)", f"{found.kl:.3e} nats per token"),
-        ("same best next token", f"{found.agreement:.3%}"),
+        *loss_rows(found.document(), "converted"),
+    ]
+
+
+def loss_rows(found: Mapping[str, Any], name: str) -> list[tuple[str, str]]:
+    """What a comparison's document says of the compared model, which is called ``name``."""
+    return [
+        (f"perplexity {name}", f"{found['perplexity']:.6g} ({found['ratio'] - 1:+.3%})"),
+        (f"KL(source || {name})", f"{found['kl']:.3e} nats per token"),
+        ("same best next token", f"{found['agreement']:.3%}"),
         *_flip_rows(found),
     ]
 
 
-def _flip_rows(found: Comparison) -> list[tuple[str, str]]:
-    if not found.flips:
+def _flip_rows(found: Mapping[str, Any]) -> list[tuple[str, str]]:
+    if not found["flips"]:
         return []
-    most = max(found.flips, key=lambda flips: flips.tokens)
-    share = f"{found.flipped} of {found.tokens} tokens ({found.flipped / found.tokens:.3%})"
-    where = f"; most in {most.name} ({most.tokens})" if most.tokens else ""
+    most = max(found["flips"], key=lambda flips: flips["tokens"])
+    share = f"{found['flipped']} of {found['tokens']} tokens ({found['flipped'] / found['tokens']:.3%})"
+    where = f"; most in {most['name']} ({most['tokens']})" if most["tokens"] else ""
     return [("routing flips", f"{share}{where}")]

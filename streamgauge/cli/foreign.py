@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from streamgauge.api import CERTIFICATE
+from streamgauge.cli.evaluate import loss_rows
 from streamgauge.cli.terminal import emit_json, note, say, stdout, stream_rows, table, warn
 
 if TYPE_CHECKING:
@@ -157,15 +158,8 @@ def _loss_rows(loss: Mapping[str, Any] | None) -> list[tuple[str, str]]:
         ("perplexity of the source", f"{first['source_perplexity']:.6g}"),
     ]
     for name in ("converted", "refined"):
-        found = loss.get(name)
-        if found is None:
-            continue
-        flips = f", routing flips on {found['flipped']} tokens" if found["flips"] else ""
-        out += [
-            (f"perplexity {name}", f"{found['perplexity']:.6g} ({found['ratio'] - 1:+.3%})"),
-            (f"KL(source || {name})", f"{found['kl']:.3e} nats per token"),
-            ("same best next token", f"{found['agreement']:.3%}{flips}"),
-        ]
+        if name in loss:
+            out += loss_rows(loss[name], name)
     return out
 
 

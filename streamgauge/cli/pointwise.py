@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from streamgauge.cli.evaluate import following
-from streamgauge.cli.terminal import Failed, JsonFlag, emit_json, one_line, progress, stdout, table
+from streamgauge.cli.reading import ContextFlag
+from streamgauge.cli.terminal import Failed, JsonFlag, emit_json, following, one_line, progress, stdout, table
 
 if TYPE_CHECKING:
     from streamgauge.simulate.hosted.pointwise import Pointwise
@@ -21,9 +21,7 @@ def command(
     source: Annotated[Path, typer.Argument(metavar="HF_DIR", help="Folder of a DeepSeek-V4 or GLM-5.3 model.")],
     text: Annotated[Path, typer.Option("--text", metavar="FILE", help="Text to run along.")],
     tokens: Annotated[int, typer.Option(help="Use the first so many tokens.")] = TOKENS,
-    context: Annotated[
-        int | None, typer.Option(help="Tokens of a window (default: 512, or what the model takes if less).")
-    ] = None,
+    context: ContextFlag = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Run a model with dynamic mixers in its per-token triangular form, and compare the logits.

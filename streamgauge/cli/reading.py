@@ -1,4 +1,4 @@
-"""The flags of a conversion whose model is run on a text."""
+"""The flags of commands that run a model on a text."""
 
 from __future__ import annotations
 

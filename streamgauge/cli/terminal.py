@@ -165,6 +165,15 @@ def step(bar: Progress, description: str | None = None) -> None:
         bar.update(task, description=description)
 
 
+def following(bar: Progress) -> Callable[[int, int, str], None]:
+    """What makes the one task of ``bar`` follow a computation's (done, total, what)."""
+
+    def follow(done: int, total: int, what: str) -> None:
+        bar.update(bar.task_ids[0], completed=done, total=total, description=what)
+
+    return follow
+
+
 def write_text(path: Path, text: str) -> None:
     """Write a file beside and rename it into place: an interrupt leaves the old one or none."""
     staged = path.with_name(f".{path.name}.{os.getpid()}")

@@ -13,7 +13,7 @@ import hashlib
 import json
 import platform
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
@@ -33,11 +33,18 @@ NAME = "deepseek_mixers"
 
 
 def measure(
-    source: Path, *, steps: int, text: bytes, tokens: int | None = None, console: Console | None = None
+    source: Path,
+    *,
+    steps: int,
+    text: bytes,
+    tokens: int | None = None,
+    choices: Sequence[str] = CHOICES,
+    console: Console | None = None,
 ) -> dict[str, Any]:
     """The document of the table: rows by choice, dynamic share by site, and what was measured on what.
 
     ``steps`` of --refine, 0 for none; ``text``: for calibration; ``tokens``: limit for it and for the held-out text.
+    ``choices`` of --mixers, "mean" among them.
     """
     rows: list[dict[str, Any]] = []
     texts: dict[str, Any] = {}
@@ -45,7 +52,7 @@ def measure(
         calibration, held_out = Path(folder) / "training.txt", Path(folder) / "heldout.txt"
         calibration.write_bytes(text)
         held_out.write_bytes(heldout_text())
-        for choice in CHOICES:
+        for choice in choices:
             with _shown(console or Console(quiet=True), f"--mixers {choice}") as progress:
                 made = sg.sidecar(
                     source,
@@ -132,7 +139,7 @@ def table(document: Mapping[str, Any]) -> str:
         "",
         f"Source: perplexity {document['source_perplexity']:.3f} on {held['tokens']} held-out bytes; mixers measured "
         f"on {seen['tokens']} bytes of the training text. Dynamic share of A by site, in depth order: "
-        + ", ".join(f"{share:.2f}" for share in shares)
+        + ", ".join(f"{share:.3f}" for share in shares)
         + f". Checkpoint SHA-256 `{document['checkpoint']['sha256'][:16]}`.",
         "",
         f"Made by `python -m streamgauge.examples.{NAME} OUT` (Python {document['versions']['python']}, "

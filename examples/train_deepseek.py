@@ -100,7 +100,7 @@ def start(seed: int = 0, scale: float = SCALE) -> Any:
 
 def train(model: Any, text: bytes, plan: Plan, console: Console | None = None) -> list[float]:
     """Train in place; the loss of every step, in nats per byte."""
-    optimizer = torch.optim.AdamW(groups(model, plan), betas=(0.9, 0.98), eps=1e-9)
+    optimizer = torch.optim.AdamW(parameter_groups(model, plan), betas=(0.9, 0.98), eps=1e-9)
     generator, tokens = torch.Generator().manual_seed(plan.seed), as_tokens(text)
     losses: list[float] = []
     columns = (TextColumn("training"), BarColumn(), MofNCompleteColumn(), TextColumn("loss {task.fields[loss]:.3f}"))
@@ -123,7 +123,7 @@ def train(model: Any, text: bytes, plan: Plan, console: Console | None = None) -
     return losses
 
 
-def groups(model: Any, plan: Plan) -> list[dict[str, Any]]:
+def parameter_groups(model: Any, plan: Plan) -> list[dict[str, Any]]:
     """Weight decay on every matrix, the controllers of the hyper-connections included; none on vectors.
 
     The hyper-connections have the plan's ``coefficient_lr``.
@@ -140,13 +140,17 @@ def groups(model: Any, plan: Plan) -> list[dict[str, Any]]:
 
 
 @torch.no_grad()
-def heldout_loss(model: Any, text: bytes) -> float:
+def heldout_loss(model: Any, text: bytes, *, batch: int = 16) -> float:
     """Nats per byte over windows of ``CONTEXT`` bytes: all but the first byte of the text are predicted once."""
-    total, tokens = 0.0, as_tokens(text)
-    for first in range(0, len(tokens) - 1, CONTEXT):
-        window = tokens[first : first + CONTEXT + 1]
-        logits = model(window[None, :-1], use_cache=False).logits[0].double()
-        total += float(F.cross_entropy(logits, window[1:], reduction="sum"))
+    tokens = as_tokens(text)
+    whole = (len(tokens) - 1) // CONTEXT * CONTEXT
+    groups = list(torch.split(tokens[: whole + 1].unfold(0, CONTEXT + 1, CONTEXT), batch)) if whole else []
+    if whole < len(tokens) - 1:
+        groups.append(tokens[None, whole:])
+    total = 0.0
+    for group in groups:
+        logits = model(group[:, :-1], use_cache=False).logits.double()
+        total += float(F.cross_entropy(logits.flatten(0, 1), group[:, 1:].flatten(), reduction="sum"))
     return total / (len(tokens) - 1)
 
 

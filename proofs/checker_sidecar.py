@@ -95,11 +95,10 @@ def _recipe(field: Field) -> None:
     for name in NUMBERS:
         if field[name].number() < 0 or (name == "temperature" and field[name].number() == 0):
             raise field[name].refused("expected a number of at least 0, and a temperature above")
-    neutral = ("eps", "start_eps") if field["eps_mode"].value == "none" else ()
     if field["kind"].value != "sinkhorn" and (field["start"].value, field["order"].value) != ("exp", "rows"):
         raise field.refused("expected start exp and order rows where there is no sweep")
-    for name in neutral:
-        if field[name].number():
+    for name in ("eps", "start_eps"):
+        if field["eps_mode"].value == "none" and field[name].number():
             raise field[name].refused("expected 0 without an eps")
     if field["iterations"].integer(MAX_ITERATIONS) < 1 or not isinstance(field["transpose"].value, bool):
         raise field.refused("expected iterations of at least 1, and transpose true or false")

@@ -134,17 +134,13 @@ def _by_hand(shards: Shards, settings: Mapping[str, Any]) -> dict[str, str]:
     return out
 
 
-def _opened(path: Path) -> Any:
-    return safe_open(path, framework="numpy")
-
-
 class _Stored:
     """The written file: its record, and its small tensors in float64."""
 
     def __init__(self, path: Path, prefix: str) -> None:
         self.prefix = prefix
         try:
-            self.tensors = _opened(path)
+            self.tensors: Any = safe_open(path, framework="numpy")
             self.record: dict[str, Any] = json.loads(self.tensors.metadata()["record"])
         except (SafetensorError, OSError, ValueError, KeyError, TypeError, RecursionError) as error:
             raise InputError(f"{path}: no readable sidecar ({type(error).__name__})") from None

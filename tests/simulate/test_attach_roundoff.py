@@ -29,12 +29,12 @@ transformers = pytest.importorskip("transformers", minversion="5.24")
 from hf_choices import flips, forward_with_choices  # noqa: E402
 from hf_models import N, tiny, transcribed  # noqa: E402
 from hyper_connection_reference import Pass  # noqa: E402
+from moving_mixers import mixers_of  # noqa: E402
 
 from streamgauge.simulate.attach import streams_module  # noqa: E402
 from streamgauge.simulate.attach_files import Sigmoid  # noqa: E402
 from streamgauge.simulate.convert import gauged_weight  # noqa: E402
 from streamgauge.simulate.formats import sidecar as converter  # noqa: E402
-from streamgauge.simulate.hosted.models import connections  # noqa: E402
 from streamgauge.simulate.hosted.widened import Widened, wide_copy  # noqa: E402
 
 KINDS = ("deepseek_v4", "glm5_next")
@@ -193,34 +193,30 @@ def test_an_ill_conditioned_gauge_costs_digits(tmp_path: Path) -> None:
     assert LIMIT < source.ratio(output(source.attached())) < form.conditioning.worst
 
 
-def sites(model: Any) -> list[Any]:
-    return connections(model)[:-1]
-
-
 def no_metric(model: Any, source: Any) -> None:
-    for module in sites(model):
+    for module in mixers_of(model):
         module.gauge.metric = torch.eye(N)
 
 
 def weights_by_the_transpose(model: Any, source: Any) -> None:
-    for module, old in zip(sites(model), sites(source), strict=True):
+    for module, old in zip(mixers_of(model), mixers_of(source), strict=True):
         weight = gauged_weight(old.fn[: 2 * N].detach().double().numpy(), module.gauge.read.double().numpy().T)
         module.coef.weight.data = torch.from_numpy(np.ascontiguousarray(weight)).float()
 
 
 def writes_by_the_transpose(model: Any, source: Any) -> None:
-    for module in sites(model):
+    for module in mixers_of(model):
         module.gauge.write = module.gauge.write.mT.contiguous()
 
 
 def swapped_eps(model: Any, source: Any) -> None:
-    for module in sites(model):
+    for module in mixers_of(model):
         read, norm = module.read_map, module.coef.rms_eps
         module.read_map, module.coef.rms_eps = Sigmoid(read.mult, norm), read.eps
 
 
 def no_entry(model: Any, source: Any) -> None:
-    sites(model)[0].entry = torch.ones(N)
+    mixers_of(model)[0].entry = torch.ones(N)
 
 
 def head_of_the_source(model: Any, source: Any) -> None:

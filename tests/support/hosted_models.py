@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import moving_mixers
 import torch
-from hf_models import tiny
 
 import streamgauge as sg
 
@@ -17,12 +17,7 @@ ROUTED = ("hash_moe", "moe", "moe", "moe")
 def moving(seed: int = 0, **changed: Any) -> Any:
     """The model; its mixers move from token to token."""
     options: dict[str, Any] = {"vocab_size": 256, "mlp_layer_types": list(ROUTED), "max_position_embeddings": 128}
-    model = tiny("deepseek_v4", seed, **{**options, **changed})
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            if name.endswith("_hc.scale"):
-                parameter[2] = 2.0
-    return model
+    return moving_mixers.moving("deepseek_v4", 2.0, **{"seed": seed, "gain": 6, **options, **changed})
 
 
 def files(folder: Path) -> Path:

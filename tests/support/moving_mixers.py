@@ -12,7 +12,7 @@ import torch
 from hf_models import GLM, tiny
 from torch import Tensor
 
-from streamgauge.simulate.attach import BRANCHES, streams_module
+from streamgauge.simulate.hosted.models import connections
 from streamgauge.simulate.hosted.text import Text
 from streamgauge.theory.exact import Floats
 
@@ -46,7 +46,7 @@ def whole_glm(scale: float = 0.5) -> Any:
 
 def mixers_of(model: Any) -> list[Any]:
     """The source's modules, or those of an attached model, in depth order."""
-    return [getattr(layer, name) for layer in streams_module(model).layers for name in BRANCHES]
+    return connections(model)[:-1]
 
 
 def windows(rows: int = 6, context: int = 32, vocabulary: int = 64, seed: int = 1) -> Text:

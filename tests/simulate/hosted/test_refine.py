@@ -81,7 +81,6 @@ def test_displaced_gates_come_back(made: Made) -> None:
     refine(model, source, long_text(text), steps=STEPS, batch=8, learning_rate=2e-2)
     floor = compare(source, make(), held).kl
     after = compare(source, model, held).kl
-    print(floor, before, after)
     assert after - floor < 0.3 * (before - floor)
 
 
@@ -106,7 +105,6 @@ def test_validation_windows_are_never_fitted(made: Made) -> None:
     """Every window is fitted once before any comes again, and the last ones never."""
     source, make, text, _ = made
     model, seen = make(), []
-    losses: list[float] = []
 
     def listen(module: Any, args: Any, kwargs: dict[str, Tensor]) -> None:
         if torch.is_grad_enabled():
@@ -122,8 +120,7 @@ def test_validation_windows_are_never_fitted(made: Made) -> None:
     assert found.validation_tokens == last * CONTEXT
     assert found.tokens == 9 * 3 * CONTEXT
     first = replace(text, tokens=torch.tensor(seen[:3]))
-    losses.append(compare(source, make(), first).kl)
-    assert found.losses[0] == pytest.approx(losses[0], rel=1e-4)
+    assert found.losses[0] == pytest.approx(compare(source, make(), first).kl, rel=1e-4)
     checked = replace(text, tokens=text.tokens[-last:])
     assert found.validation[0] == (0, pytest.approx(compare(source, make(), checked).kl, rel=1e-9))
     assert found.kl == pytest.approx(compare(source, model, checked).kl, rel=1e-9)

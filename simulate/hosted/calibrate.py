@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from streamgauge.simulate.attach import GatedConnection
 from streamgauge.simulate.formats.calibration import Calibration
 from streamgauge.simulate.hosted.compare import Progress, batches
-from streamgauge.simulate.hosted.models import connections, evaluating, input_device
+from streamgauge.simulate.hosted.models import connections, evaluating, run
 from streamgauge.simulate.hosted.text import Text
 from streamgauge.simulate.stored import floats
 from streamgauge.theory.errors import InputError
@@ -88,7 +88,7 @@ def calibrate(model: Any, text: Text, *, progress: Progress | None = None) -> Ca
 def _pass(model: Any, tokens: Tensor) -> None:
     """A forward pass up to the streams' end: the logits are not asked for."""
     options = {} if model.get_output_embeddings() is None else {"logits_to_keep": 1}
-    model(input_ids=tokens.to(input_device(model)), use_cache=False, **options)
+    run(model, tokens, **options)
 
 
 @contextmanager

@@ -7,6 +7,7 @@ takes the memory of one.
 from __future__ import annotations
 
 import copy
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from importlib.util import find_spec
@@ -14,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from streamgauge.simulate.attach import BRANCHES, MODELS, attach, streams_module
@@ -40,11 +40,13 @@ def load_model(folder: str | Path, *, dtype: str = "float32", device_map: Any = 
     folder = Path(folder)
     if dtype not in DTYPES:
         raise InputError(f"dtype: found {dtype!r}, expected one of {', '.join(DTYPES)}")
-    kind = read_config(folder).get("model_type")
-    if kind not in MODELS:
+    config = read_config(folder)
+    kind = config.get("model_type")
+    if not isinstance(kind, str) or kind not in MODELS:
         raise InputError(f"{folder}: found a model of type {kind!r}, expected one of {', '.join(MODELS)}")
     if find_spec("transformers") is None:
         raise InputError("running a model needs transformers: pip install 'streamgauge[hf]'")
+    _refuse_code(folder, config)
     import transformers
 
     loader = getattr(transformers, _LOADERS.get(kind, "AutoModel"))
@@ -59,15 +61,18 @@ def load_model(folder: str | Path, *, dtype: str = "float32", device_map: Any = 
                 local_files_only=True,
                 trust_remote_code=False,
                 output_loading_info=True,
+                ignore_mismatched_sizes=True,  # named below; the report of transformers' own refusal is a table
                 **options,
             )
-    except (OSError, ValueError, RuntimeError, KeyError, TypeError, ImportError, SafetensorError) as error:
-        reason = " ".join(str(error).split())[:300]
-        raise InputError(f"{folder}: cannot be loaded ({type(error).__name__}: {reason})") from None
+    except Exception as error:  # whatever the files hold: transformers checks configs with classes of its own
+        raise InputError(f"{folder}: cannot be loaded ({_reason(error)})") from None
+    for name, found, expected in sorted(info["mismatched_keys"]):
+        raise InputError(f"{folder}: tensor {name} is {tuple(found)}, expected {tuple(expected)} by the config")
     lacking = sorted(name for name in info["missing_keys"] if not (converted and _of_mixer(name)))
     if lacking:
         hint = " (a converted checkpoint?)" if _of_mixer(lacking[0]) else ""
         raise InputError(f"{folder}: has no tensor {lacking[0]}, expected every tensor of the model{hint}")
+    _refuse_empty(folder, model)
     if dtype == "float64":
         model.double()  # some of its tensors ask to stay in float32
     return model.eval()
@@ -111,10 +116,21 @@ def logits_of(model: Any, tokens: Tensor) -> Tensor:
     **Raises** :class:`InputError` for a model without a language-model head.
     """
     with Widened() if getattr(model, "dtype", None) is torch.float64 else nullcontext():
-        logits = getattr(model(input_ids=tokens.to(input_device(model)), use_cache=False), "logits", None)
+        logits = getattr(run(model, tokens), "logits", None)
     if not torch.is_tensor(logits):
         raise InputError(f"{type(model).__name__}: has no language-model head, expected a model that predicts tokens")
     return logits
+
+
+def run(model: Any, tokens: Tensor, **options: Any) -> Any:
+    """A forward pass without a cache. **Raises** :class:`InputError` with whatever the model raises, in one line:
+    numbers of its config that do not fit each other show themselves here first."""
+    try:
+        return model(input_ids=tokens.to(input_device(model)), use_cache=False, **options)
+    except InputError:
+        raise
+    except Exception as error:
+        raise InputError(f"{type(model).__name__}: does not run on this text ({_reason(error)})") from error
 
 
 def input_device(model: Any) -> torch.device:
@@ -142,18 +158,41 @@ def evaluating(*models: nn.Module) -> Iterator[None]:
             module.training = mode
 
 
+def _refuse_code(folder: Path, config: Any, key: str = "") -> None:
+    """A config may choose an implementation by the name of a repository, whose code transformers then runs."""
+    if isinstance(config, dict):
+        for name, value in config.items():
+            _refuse_code(folder, value, key if "_implementation" in key else name)
+    elif "_implementation" in key and isinstance(config, str) and "/" in config:
+        raise InputError(f"{folder}: config has {key} {config!r}, expected one of transformers' own: no code is fetched")
+
+
+def _refuse_empty(folder: Path, model: Any) -> None:
+    """Configs that transformers takes, and no network with hyper-connections has."""
+    config = streams_module(model).config
+    for name in ("num_hidden_layers", "hc_sinkhorn_iters"):
+        if getattr(config, name) < 1:
+            raise InputError(f"{folder}: config has {name} {getattr(config, name)}, expected at least 1")
+
+
+def _reason(error: Exception) -> str:
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+
+
 def _of_mixer(name: str) -> bool:
     return not set(_MIXERS).isdisjoint(name.split("."))
 
 
 @contextmanager
 def _quiet(logging: Any) -> Iterator[None]:
-    """Loading reports and progress bars off; what was set before is set again."""
+    """Loading reports, warnings and progress bars off; what was set before is set again."""
     level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
     logging.set_verbosity_error()
     logging.disable_progress_bar()
     try:
-        yield
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
     finally:
         logging.set_verbosity(level)
         if bars:

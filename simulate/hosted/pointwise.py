@@ -22,7 +22,7 @@ from torch import Tensor
 
 from streamgauge.simulate.crosscheck import FLOAT64_LIMIT
 from streamgauge.simulate.hosted.compare import Progress, batches, count_flips, experts_chosen
-from streamgauge.simulate.hosted.models import input_device
+from streamgauge.simulate.hosted.models import run
 from streamgauge.simulate.hosted.text import Text
 from streamgauge.simulate.hosted.triangular import triangular_twin
 from streamgauge.simulate.hosted.widened import Widened, wide_copy
@@ -176,19 +176,23 @@ class _Frames:
         for site, sums in sorted(self._sums.items()):
             mean = tuple(float(g) for g in sums["gates"] / sums["count"])
             least, most = sums["ends"]
-            yield PointwiseSite(site, mean, least, most, math.sqrt(sums["above"] / sums["whole"]))
+            yield PointwiseSite(site, mean, least, most, _share(sums["above"], sums["whole"]))
 
     def dropped(self) -> float:
         above, whole = (sum(sums[name] for sums in self._sums.values()) for name in ("above", "whole"))
-        return math.sqrt(above / whole)
+        return _share(above, whole)
 
 
 def _output(model: Any, tokens: Tensor) -> Tensor:
-    made = model(input_ids=tokens.to(input_device(model)), use_cache=False)
+    made = run(model, tokens)
     output: Tensor = made.logits if hasattr(made, "logits") else made.last_hidden_state
     if not bool(torch.isfinite(output).all()):
         raise InputError("pointwise: the model's outputs are not finite, expected numbers")
     return output
+
+
+def _share(above: float, whole: float) -> float:
+    return math.sqrt(above / whole) if above else 0.0
 
 
 def _largest(entries: Tensor) -> float:

@@ -163,9 +163,12 @@ def without(*parts: str) -> Callable[[Path], None]:
     return change
 
 
-def other_width(path: Path) -> None:
-    config = json.loads((path / "config.json").read_text())
-    (path / "config.json").write_text(json.dumps({**config, "hidden_size": 48}))
+def config_with(**changed: Any) -> Callable[[Path], None]:
+    def change(path: Path) -> None:
+        config = json.loads((path / "config.json").read_text())
+        (path / "config.json").write_text(json.dumps({**config, **changed}))
+
+    return change
 
 
 BAD: dict[str, tuple[Callable[[Path], None], str]] = {
@@ -173,7 +176,21 @@ BAD: dict[str, tuple[Callable[[Path], None], str]] = {
     "no type": (no_type, "found a model of type None"),
     "no weights": (no_weights, r"cannot be loaded \(OSError"),
     "cut off": (cut_off, r"cannot be loaded \(SafetensorError"),
-    "other width": (other_width, r"cannot be loaded \(RuntimeError"),
+    "other width": (config_with(hidden_size=48), r"tensor lm_head.weight is \(256, 32\), expected \(256, 48\)"),
+    "wrong type": (config_with(hc_mult="4"), r"cannot be loaded \(StrictDataclass\w*: .*'hc_mult' expected int"),
+    "layers": (config_with(layer_types=["sliding_attention"]), r"cannot be loaded \(StrictDataclass"),
+    "padding": (config_with(pad_token_id=999), r"cannot be loaded \(AssertionError: Padding_idx"),
+    "type of types": (config_with(model_type=["deepseek_v4"]), r"found a model of type \['deepseek_v4'\]"),
+    "no layers": (
+        config_with(num_hidden_layers=0, layer_types=[], mlp_layer_types=[]),
+        "config has num_hidden_layers 0, expected at least 1",
+    ),
+    "no sweeps": (config_with(hc_sinkhorn_iters=0), "config has hc_sinkhorn_iters 0, expected at least 1"),
+    "code": (config_with(attn_implementation="some/kernel"), "config has attn_implementation 'some/kernel', expected"),
+    "code within": (
+        config_with(_attn_implementation={"text_config": "some/kernel"}),
+        "config has _attn_implementation 'some/kernel', expected",
+    ),
     "no mixer": (without("layers.2", "hc"), r"has no tensor model.layers.2.\S*, .*\(a converted checkpoint\?\)$"),
     "no embedding": (
         without("embed"),
@@ -208,3 +225,22 @@ def test_a_damaged_converted_folder_is_refused(made: Path, tmp_path: Path) -> No
     del tensors[next(name for name in tensors if name in ("lm_head.weight", "head.weight"))]
     save_file(tensors, shard, {"format": "pt"})
     assert_refused(lambda: load_pair(made / "source", tmp_path / "full"), "lm_head.weight")
+
+
+def test_code_in_a_folder_is_never_run(made: Path, tmp_path: Path) -> None:
+    """A config that names classes of its own, with their module beside it."""
+    ran = tmp_path / "ran"
+    shutil.copytree(made / "source", tmp_path / "m")
+    (tmp_path / "m" / "own.py").write_text(f"open({str(ran)!r}, 'w').close()\n")
+    config_with(auto_map={"AutoConfig": "own.Config", "AutoModelForCausalLM": "own.Model"})(tmp_path / "m")
+    assert type(load_model(tmp_path / "m")).__module__.startswith("transformers.")
+    assert not ran.exists()
+
+
+def test_a_model_that_does_not_run_says_so_in_one_line(made: Path) -> None:
+    model = load_model(made / "source")
+    model.model.layers[1].mlp.gate.top_k = 9
+    assert_refused(
+        lambda: logits_of(model, torch.zeros(1, 8, dtype=torch.int64)),
+        r"DeepseekV4ForCausalLM: does not run on this text \(RuntimeError: .*out of range",
+    )

@@ -22,7 +22,7 @@ from streamgauge.proofs.statements import Json, Level
 from streamgauge.theory.errors import InputError
 from streamgauge.theory.exact import Floats
 from streamgauge.theory.form import NormGate
-from streamgauge.theory.gates import mean_preserving_gate, norm_factor
+from streamgauge.theory.gates import mean_preserving_gate
 from streamgauge.theory.sinkhorn import sinkhorn
 
 WEIGHTS, CONFIG = "model.safetensors", "config.json"
@@ -104,8 +104,8 @@ def model_certificate(converted: str | Path, source: str | Path) -> Certificate:
         )
     levels = _levels(new, len(mixers))
     gate = new.model.get("norm_gate") if new.model.get("residual") == "norm-gated" else None
-    rule = None if gate is None else NormGate(float(gate["eps"]), None if gate["cap"] is None else float(gate["cap"]))
-    body: dict[str, Json] = {} if rule is None else {"base": form, "norm": _rule_json(rule)}
+    rule = statements.norm_rule(gate)
+    body: dict[str, Json] = {} if rule is None else {"base": form, "norm": statements.rule_json(rule)}
     n = len(mixers[0])
     body["slots"] = [list(range(n)) for _ in levels]
     body["sites"] = [_site(new, l, mixer, levels, rule) for l, mixer in enumerate(mixers)]
@@ -124,11 +124,6 @@ def model_certificate(converted: str | Path, source: str | Path) -> Certificate:
     return sealed(form if rule is None else "norm", "float", body, file=converted, source=source)
 
 
-def _rule_json(rule: NormGate) -> dict[str, Json]:
-    cap = None if rule.cap is None else statements.float_text(float(rule.cap))
-    return {"eps": statements.float_text(float(rule.eps)), "cap": cap}
-
-
 def _levels(new: Folder, sites: int) -> list[Level]:
     """P_l as stored, Q_l the stored write map of the site before (level 0: the rounded inverse)."""
     out = []
@@ -145,8 +140,7 @@ def _levels(new: Folder, sites: int) -> list[Level]:
 def _site(new: Folder, l: int, mixer: Floats, levels: list[Level], rule: NormGate | None) -> dict[str, Json]:
     name = f"sites.{l}.gates"
     gates = new.floats(name) if name in new.names else np.ones(len(mixer))
-    norm_gate = None if rule is None else (rule, norm_factor(gates, rule))
-    return statements.float_site(mixer, gates, np.diag(gates), levels[l], levels[l + 1], norm_gate)
+    return statements.stored_site(mixer, gates, levels[l], levels[l + 1], rule)
 
 
 def _ends(new: Folder, old: Folder, levels: list[Level], n: int) -> dict[str, Json]:

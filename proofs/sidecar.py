@@ -29,7 +29,6 @@ from streamgauge.simulate.formats.sidecar_tensors import model_document
 from streamgauge.theory.errors import InputError
 from streamgauge.theory.exact import Floats
 from streamgauge.theory.form import NormGate
-from streamgauge.theory.gates import norm_factor
 
 CERTIFIED = ("exact", "bias", "mean", "identity")
 """Kinds of mixers whose sidecar is a gated network with constant gates, and so equals an mHC."""
@@ -67,11 +66,10 @@ def sidecar_certificate(written: Written) -> Certificate:
     reason = why_uncertified(str(stored.record["mixers"]))
     if reason is not None:
         raise InputError(reason)
-    gate, form = stored.record["norm_gate"], str(stored.record["form"])
-    rule = None if gate is None else NormGate(float(gate["eps"]), None if gate["cap"] is None else float(gate["cap"]))
+    form, rule = str(stored.record["form"]), statements.norm_rule(stored.record["norm_gate"])
     sites, n = len(written.record.mixers), written.record.n
     levels = _levels(stored, sites)
-    body: dict[str, Json] = {} if rule is None else {"base": form, "norm": _rule_json(rule)}
+    body: dict[str, Json] = {} if rule is None else {"base": form, "norm": statements.rule_json(rule)}
     body["slots"] = [list(range(n)) for _ in levels]
     body["sites"] = [_site(stored, l, levels, rule) for l in range(sites)]
     body["levels"] = [level.json for level in levels]
@@ -134,13 +132,17 @@ def _by_hand(shards: Shards, settings: Mapping[str, Any]) -> dict[str, str]:
     return out
 
 
+def _opened(path: Path) -> Any:  # untyped calls are safetensors' own
+    return safe_open(path, framework="numpy")
+
+
 class _Stored:
     """The written file: its record, and its small tensors in float64."""
 
     def __init__(self, path: Path, prefix: str) -> None:
         self.prefix = prefix
         try:
-            self.tensors: Any = safe_open(path, framework="numpy")
+            self.tensors = _opened(path)
             self.record: dict[str, Any] = json.loads(self.tensors.metadata()["record"])
         except (SafetensorError, OSError, ValueError, KeyError, TypeError, RecursionError) as error:
             raise InputError(f"{path}: no readable sidecar ({type(error).__name__})") from None
@@ -164,11 +166,6 @@ def _refuse_far(written: Written, levels: list[Level]) -> None:
             )
 
 
-def _rule_json(rule: NormGate) -> dict[str, Json]:
-    cap = None if rule.cap is None else statements.float_text(float(rule.cap))
-    return {"eps": statements.float_text(float(rule.eps)), "cap": cap}
-
-
 def _levels(stored: _Stored, sites: int) -> list[Level]:
     """P_l, the write map of the site before as Q_l (the entry's map at level 0), and T_l."""
     out = []
@@ -182,8 +179,7 @@ def _levels(stored: _Stored, sites: int) -> list[Level]:
 
 def _site(stored: _Stored, l: int, levels: list[Level], rule: NormGate | None) -> dict[str, Json]:
     mixer, gates = stored.floats(f"sites.{l}.mixer.matrix"), stored.floats(f"sites.{l}.gates")
-    norm_gate = None if rule is None else (rule, norm_factor(gates, rule))
-    return statements.float_site(mixer, gates, np.diag(gates), levels[l], levels[l + 1], norm_gate)
+    return statements.stored_site(mixer, gates, levels[l], levels[l + 1], rule)
 
 
 def _sidecar(written: Written, stored: _Stored) -> dict[str, Json]:

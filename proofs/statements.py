@@ -8,7 +8,7 @@ largest row sum; formulas: the docstring of ``proofs/checker.py``.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -19,6 +19,7 @@ from streamgauge.theory import exact
 from streamgauge.theory.errors import InputError
 from streamgauge.theory.exact import Floats
 from streamgauge.theory.form import NormGate
+from streamgauge.theory.gates import norm_factor
 
 Json = Any
 MAX_DIGITS = 4300
@@ -130,6 +131,25 @@ def float_site(
     if rule is not None:
         out["factor"] = float_text(factor)
     return {**out, "residual": above(norm(error)), "distance": above(distance / (1 - before.rho))}
+
+
+def stored_site(mixer: Floats, gates: Floats, before: Level, after: Level, rule: NormGate | None) -> dict[str, Json]:
+    """:func:`float_site` of a checkpoint's gates (n,), one a stream; c(g) is computed as the network does."""
+    norm_gate = None if rule is None else (rule, norm_factor(gates, rule))
+    return float_site(mixer, gates, np.diag(gates), before, after, norm_gate)
+
+
+def norm_rule(document: Mapping[str, Any] | None) -> NormGate | None:
+    """The norm gate of a checkpoint's config or record ({"eps", "cap"}, or None)."""
+    if document is None:
+        return None
+    cap = document["cap"]
+    return NormGate(float(document["eps"]), None if cap is None else float(cap))
+
+
+def rule_json(rule: NormGate) -> dict[str, Json]:
+    """The same in the certificate."""
+    return {"eps": float_text(float(rule.eps)), "cap": None if rule.cap is None else float_text(float(rule.cap))}
 
 
 def float_pair(name: str, source: Floats, stored: Floats, level: Level) -> dict[str, Json]:

@@ -21,11 +21,17 @@ def process(*words: object, cwd: Path, flags: tuple[str, ...] = ()) -> subproces
     return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=120)
 
 
+COMMANDS = (
+    *("demo", "convert", "inspect", "eval", "barcode", "check", "verify", "verify-pointwise"),
+    *("counterexample", "selftest", "bench"),
+)
+
+
 def test_version_and_help(cli: Cli) -> None:
     assert cli("--version").out == "streamgauge 0.1.0\n"
     shown = cli("--help")
     assert shown.code == 0
-    for command in ("demo", "convert", "inspect", "barcode", "check", "verify", "selftest", "bench"):
+    for command in COMMANDS:
         assert command in shown.out
 
 

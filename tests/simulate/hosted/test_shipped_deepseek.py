@@ -28,7 +28,7 @@ from streamgauge.simulate.train import Plan
 DATA = Path(str(resources.files("streamgauge.examples") / "data" / "deepseek"))
 BENCHMARKS = Path(__file__).resolve().parents[3] / "benchmarks"
 SITES = 2 * LAYERS
-TOKENS = 8192
+TOKENS = 4096
 
 
 @pytest.fixture(scope="module")
@@ -229,7 +229,7 @@ def test_the_written_table_says_what_the_document_says(documented: dict[str, Any
 def test_the_table_can_be_made_again(documented: dict[str, Any]) -> None:
     """Rows without a fit, on part of both texts, with the figures of the whole ones near."""
     choices = ("mean", "identity")
-    made = table.measure(DATA, steps=0, text=training_text(), tokens=TOKENS // 2, choices=choices)
+    made = table.measure(DATA, steps=0, text=training_text(), tokens=TOKENS, choices=choices)
     assert [(r["mixers"], r["refined"]) for r in made["rows"]] == [(choice, False) for choice in choices]
     for r in made["rows"]:
         wanted = table.row(documented, r["mixers"], False)

@@ -100,16 +100,17 @@ def test_triton_blanked(cli: Cli, monkeypatch: pytest.MonkeyPatch, words: tuple[
     assert shown.err == "streamgauge: error: this needs triton: pip install 'streamgauge[torch]'\n"
 
 
-@pytest.mark.parametrize("words", [("selftest",), ("bench", "kernels", "--quick")])
 @pytest.mark.parametrize(
-    ("body", "said"),
+    ("body", "said", "words"),
     [
         (
             "raise ImportError('libtriton.so: cannot open\\nshared object')",
             "ImportError: libtriton.so: cannot open shared",
+            ("selftest",),
         ),
-        ("", "ModuleNotFoundError: No module named 'triton.language'"),
-        ("import no_such_module", "ModuleNotFoundError: No module named 'no_such_module'"),
+        ("", "ModuleNotFoundError: No module named 'triton.language'", ("selftest",)),
+        ("", "ModuleNotFoundError: No module named 'triton.language'", ("bench", "kernels", "--quick")),
+        ("import no_such_module", "ModuleNotFoundError: No module named 'no_such_module'", ("selftest",)),
     ],
 )
 def test_triton_broken(tmp_path: Path, body: str, said: str, words: tuple[str, ...]) -> None:

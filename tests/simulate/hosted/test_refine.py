@@ -152,7 +152,7 @@ def test_after_a_return_the_steps_are_smaller(made: Made) -> None:
     """A rate that is far too high at first still ends better than it began."""
     source, make, text, _ = made
     model = make()
-    found = refine(model, source, long_text(text), steps=60, batch=8, learning_rate=1.0)
+    found = refine(model, source, long_text(text), steps=30, batch=8, learning_rate=1.0)
     assert 0 < len(found.returns) < len(found.validation) - 1
     assert found.best_step > found.returns[0]
     assert found.kl < found.kl_before

@@ -47,7 +47,7 @@ def convert(
     from streamgauge.proofs.model import model_certificate
     from streamgauge.simulate.convert import convert as convert_checkpoint
 
-    gate = NormGate() if norm is True else norm or None
+    gate = _gate(norm)
 
     def finish(staged: Path) -> None:
         model_certificate(staged, source).save(staged / CERTIFICATE)
@@ -160,12 +160,15 @@ def sidecar(
     from streamgauge.proofs.sidecar import certify, why_uncertified
     from streamgauge.simulate.formats.sidecar import convert_folder
 
-    gate = NormGate() if norm is True else norm or None
+    gate = _gate(norm)
     options = _options(mixers, format, settings, map)
+    if not isinstance(refine, int):
+        raise InputError(f"--refine: found {refine!r}, expected a number of steps")
     finish = None if why_uncertified(mixers, refined=refine > 0) else certify
     places = Path(source), Path(destination)
     if text is None:
         found = {"refine": refine or None, "held-out": held_out, "tokens": tokens, "context": context}
+        found |= {"dtype": None if dtype == "float32" else dtype, "device-map": device_map}
         name = next((name for name, value in found.items() if value is not None), None)
         if name is not None:
             raise InputError(f"--{name}: belongs to a text, expected --text FILE with it")
@@ -263,6 +266,12 @@ def inspect_format(
     from streamgauge.simulate.formats.report import inspect_folder
 
     return inspect_folder(Path(path), _options("bias", format, settings, map))
+
+
+def _gate(norm: NormGate | bool | None) -> NormGate | None:
+    if norm is not None and not isinstance(norm, NormGate | bool):
+        raise InputError(f"norm: found {norm!r}, expected a NormGate, True or None")
+    return NormGate() if norm is True else norm or None
 
 
 def _options(mixers: str, name: str | None, settings: Mapping[str, str] | None, described: AnyPath | None) -> Options:

@@ -61,6 +61,8 @@ def gauged(name: str, weight: Floats, gauge: Floats, bounds: Bounds) -> Floats:
 
 def controller_bound(weight: Floats, made: Floats, gauge: Floats) -> Bound:
     """The bound for W and W' of shape (m, n d), stream-major columns, and P of shape (n, n)."""
+    if not weight.any() and not made.any():
+        return Bound(0.0, 0.0)  # reads and writes that do not depend on the state
     n, rows = gauge.shape[0], weight.shape[0]
     blocks, found = (array.reshape(rows, n, -1) for array in (weight, made))
     terms = n + FOLDED

@@ -6,6 +6,7 @@ Everything happens before the destination appears: an interruption at any moment
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -120,6 +121,10 @@ class _Work:
             self.calibration, self.held_out = text, read_text(reading.held_out, source, **size)
             if self.calibration.sha256 == self.held_out.sha256:
                 raise InputError(f"--held-out: {reading.held_out} holds the text of --text, expected another one")
+            if _windows(self.held_out) <= _windows(self.calibration):
+                raise InputError(
+                    f"--held-out: every window read of {reading.held_out} is one of --text, expected another text"
+                )
         self.loss: dict[str, Any] = {}
         self.fitted: dict[str, Floats] = {}
         self._model: Any = None
@@ -163,13 +168,26 @@ class _Work:
         return refitted(form, self.fitted) if "sites.0.gates" in self.fitted else form
 
 
+def _windows(text: Text) -> set[bytes]:
+    return {row.numpy().tobytes() for row in text.tokens}
+
+
 def update(written: Written, tensors: dict[str, Floats], extra: dict[str, Any]) -> None:
     """Put tensors into the written file, and ``extra`` into its record; notes are added to the record's own."""
     _, metadata, _ = read_header(written.path)
     record = json.loads(metadata["record"])
-    record |= {**extra, "notes": [*record["notes"], *extra.get("notes", ())]}
+    record |= {**_said(extra), "notes": [*record["notes"], *extra.get("notes", ())]}
     made = {written.prefix + name: array for name, array in tensors.items()}
     amend(written.path, made, {**metadata, "record": json.dumps(record, allow_nan=False)})
+
+
+def _said(value: Any) -> Any:
+    """``value`` without the numbers that JSON cannot say: a hopeless model has an infinite perplexity."""
+    if isinstance(value, dict):
+        return {name: _said(part) for name, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_said(part) for part in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def refined_record(fit: Refinement, text: Text, written: Written, tensors: dict[str, Floats]) -> dict[str, Any]:

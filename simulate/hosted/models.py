@@ -164,7 +164,7 @@ def _refuse_code(folder: Path, config: Any, key: str = "") -> None:
         for name, value in config.items():
             _refuse_code(folder, value, key if "_implementation" in key else name)
     elif "_implementation" in key and isinstance(config, str) and "/" in config:
-        raise InputError(f"{folder}: config has {key} {config!r}, expected one of transformers' own: no code is fetched")
+        raise InputError(f"{folder}: config has {key} {config!r}, expected one of transformers' own, none fetched")
 
 
 def _refuse_empty(folder: Path, model: Any) -> None:

@@ -200,4 +200,6 @@ def _largest(entries: Tensor) -> float:
 
 
 def _quotient(found: float, own: float) -> float:
-    return found / own if own > 0 else math.nan
+    if own == found:
+        return 1.0  # also where neither has any error
+    return found / own if own > 0 else math.inf

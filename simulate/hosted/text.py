@@ -69,6 +69,8 @@ def read_text(path: str | Path, model: Any, *, context: int | None = None, limit
     path = Path(path)
     if path.is_dir():
         raise InputError(f"{path}: is a folder, expected a text file")
+    if path.is_char_device() or path.is_block_device():  # which may never end
+        raise InputError(f"{path}: is a device, expected a text file")
     try:
         data = path.read_bytes()
     except FileNotFoundError:
@@ -80,6 +82,9 @@ def read_text(path: str | Path, model: Any, *, context: int | None = None, limit
 
 def text_of(data: bytes, place: str, model: Any, *, context: int | None = None, limit: int | None = None) -> Text:
     """As :func:`read_text`, of bytes in memory; ``place`` is what messages and records call them."""
+    for what, number in (("context", context), ("tokens", limit)):
+        if number is not None and (not isinstance(number, int) or isinstance(number, bool)):
+            raise InputError(f"{what}: found {number!r}, expected a whole number")
     folder, vocabulary, positions = _facts(model)
     context = min(CONTEXT, positions) if context is None else context
     if not 2 <= context <= positions:

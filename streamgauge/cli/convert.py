@@ -62,14 +62,15 @@ def command(
     converted hyper-connection tensors, to stand beside it; with --full the whole checkpoint.  Where A depends on the
     state, --mixers says what takes its place, and --text measures perplexity, KL and agreement on held-out text.
     """
-    _refuse(form, norm, eps, cap, restore)
+    given: dict[str, Any] = {"text": text, "held_out": held_out, "tokens": tokens, "context": context}
+    reads = refine != 0 or dtype != "float32" or any(value is not None for value in given.values())
+    foreign = bool(mixers or full or source_format or settings or described or reads)
+    _refuse(form, norm, eps, cap, restore, foreign)
     if restore:
         _restore(source, destination, force, as_json)
         return
     gate = NormGate(eps or 0.0, cap) if norm else None
-    given: dict[str, Any] = {"text": text, "held_out": held_out, "tokens": tokens, "context": context}
-    reads = refine != 0 or any(value is not None for value in given.values())
-    if mixers or full or source_format or settings or described or reads or _foreign(source):
+    if foreign or _foreign(source):
         given |= {"mixers": mixers or "exact", "form": form, "norm": gate, "full": full, "force": force}
         given |= {"format": source_format, "map": described, "refine": refine, "dtype": dtype}
         _sidecar(source, destination, as_json, settings or [], given)
@@ -87,7 +88,7 @@ def command(
     stdout().print(table(f"{source} converted to {destination}", ("", ""), _rows(document)))
 
 
-def _refuse(form: str, norm: bool, eps: float | None, cap: float | None, restore: bool) -> None:
+def _refuse(form: str, norm: bool, eps: float | None, cap: float | None, restore: bool, foreign: bool) -> None:
     if not norm and (eps is not None or cap is not None):
         raise InputError(f"{'--cap' if eps is None else '--eps'}: belongs to the norm gate, expected --norm with it")
     if eps is not None and not 0 <= eps < math.inf:
@@ -96,6 +97,8 @@ def _refuse(form: str, norm: bool, eps: float | None, cap: float | None, restore
         raise InputError(f"--cap: found {cap}, expected a finite number above 0")
     if restore and (norm or form != "graded"):
         raise InputError("--restore: takes the form from SRC, expected neither --form nor --norm with it")
+    if restore and foreign:
+        raise InputError("--restore: takes a checkpoint made here, expected no flag of another program's with it")
 
 
 def _foreign(source: Path) -> bool:

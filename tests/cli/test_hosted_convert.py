@@ -107,6 +107,14 @@ REFUSED = {
     "held-out": (("--held-out", "TEXT"), "--held-out: belongs to a text, expected --text FILE with it"),
     "tokens": (("--tokens", 0), "--tokens: belongs to a text, expected --text FILE with it"),
     "context": (("--context", 64), "--context: belongs to a text, expected --text FILE with it"),
+    "dtype": (
+        ("--mixers", "bias", "--dtype", "bfloat16"),
+        "--dtype: belongs to a text, expected --text FILE with it",
+    ),
+    "restore": (
+        ("--restore", "--mixers", "mean", "--text", "TEXT"),
+        "--restore: takes a checkpoint made here, expected no flag of another program's with it",
+    ),
     "steps": (("--text", "TEXT", "--refine", -2), "--refine: found -2, expected a number of steps"),
     "norm": (
         ("--text", "TEXT", "--mixers", "token-gates", "--norm"),
@@ -132,10 +140,11 @@ def test_refusals_are_one_line_and_write_nothing(case: str, cli: Cli, folder: Pa
 def test_flags_of_a_text_are_for_other_programs_checkpoints(
     cli: Cli, checkpoint: Path, folder: Path, tmp_path: Path
 ) -> None:
-    ran = cli("convert", checkpoint, tmp_path / "out", "--text", folder / "text")
-    assert ran.code == 2
-    assert len(ran.err.splitlines()) == 1
-    assert not list(tmp_path.iterdir())
+    for words in (("--text", folder / "text"), ("--dtype", "bfloat16")):
+        ran = cli("convert", checkpoint, tmp_path / "out", *words)
+        assert ran.code == 2
+        assert len(ran.err.splitlines()) == 1
+        assert not list(tmp_path.iterdir())
 
 
 def test_the_python_way_is_the_same(folder: Path, tmp_path: Path) -> None:

@@ -97,6 +97,14 @@ def test_controller_bound_by_fractions(pairs):
     assert 0 < worst <= stated < 100 * worst
 
 
+def test_controllers_without_weights_are_off_by_nothing():
+    """Reads and writes that do not depend on the state, whatever the gauge."""
+    nothing, gauge = np.zeros((4, 6)), np.diag([1.0, 1e9])
+    assert controller_bound(nothing, nothing, gauge) == (0.0, 0.0)
+    away = controller_bound(nothing, np.full((4, 6), 2.0**-1074), gauge).away
+    assert 6 * Fraction(2.0**-1074) <= Fraction(away)
+
+
 @pytest.mark.parametrize("seed", range(8))
 def test_controller_bounds_hold_whatever_the_scales(seed):
     rng = np.random.default_rng(seed)

@@ -241,6 +241,8 @@ def test_held_out_text_of_its_own(case: Case, tmp_path: Path) -> None:
     same = text_file(tmp_path / "same")
     again = lambda: sg.sidecar(folder / "source", tmp_path / "again", held_out=same, **given)  # noqa: E731
     assert_refused(again, "--held-out: .*same holds the text of --text, expected another one")
+    same.write_bytes((folder / "text").read_bytes()[:700])  # another file, and the same windows
+    assert_refused(again, "--held-out: every window read of .*same is one of --text, expected another text$")
 
 
 def test_refusals(case: Case, tmp_path: Path) -> None:
@@ -259,6 +261,11 @@ def test_refusals(case: Case, tmp_path: Path) -> None:
         ({"mixers": "bias", "held_out": text}, "^--held-out: belongs to a text, expected --text FILE with it$"),
         ({"mixers": "bias", "tokens": 0}, "^--tokens: belongs to a text, expected --text FILE with it$"),
         ({"mixers": "bias", "context": 64}, "^--context: belongs to a text, expected --text FILE with it$"),
+        ({"mixers": "bias", "dtype": "bfloat16"}, "^--dtype: belongs to a text, expected --text FILE with it$"),
+        ({"mixers": "bias", "device_map": "cpu"}, "^--device-map: belongs to a text, expected --text FILE with it$"),
+        ({"mixers": "bias", "text": text, "refine": 2.5}, "^--refine: found 2.5, expected a number of steps$"),
+        ({"mixers": "bias", "text": text, "tokens": "64"}, "^tokens: found '64', expected a whole number$"),
+        ({"mixers": "bias", "text": text, "norm": "yes"}, "^norm: found 'yes', expected a NormGate, True or None$"),
         ({"mixers": "bias", "text": text, "refine": -1}, "^--refine: found -1, expected a number of steps$"),
         ({"mixers": "some", "text": text}, "^--mixers: found 'some', expected one of exact, bias, mean, token-gates"),
         (
@@ -280,6 +287,20 @@ def test_refusals(case: Case, tmp_path: Path) -> None:
         "headless: has no language-model head, expected one to measure the loss",
     )
     assert not out.exists()
+
+
+def test_an_infinite_perplexity_is_no_number_in_the_record(case: Case, tmp_path: Path) -> None:
+    model, folder = case
+    hopeless = copy.deepcopy(model)
+    with torch.no_grad():
+        hopeless.lm_head.weight *= 1e6
+    hopeless.save_pretrained(tmp_path / "source")
+    made = sg.sidecar(tmp_path / "source", tmp_path / "out", mixers="mean", text=folder / "text", tokens=256, **READ)
+    assert made.loss is not None
+    assert made.loss["converted"]["perplexity"] == np.inf
+    kept = read_sidecar(tmp_path / "out").record["loss"]["converted"]
+    assert kept["perplexity"] is None
+    assert kept["kl"] == made.loss["converted"]["kl"]
 
 
 def test_offloaded_mixers_are_refused_before_any_pass(

@@ -274,6 +274,23 @@ def test_every_figure_of_the_verdict_counts(models: dict[str, Any]) -> None:
     assert not Pointwise(**{**vars(found), "median_ratio": 3.0, "flipped": 1}).verdict().ok
 
 
+def test_a_model_that_says_nothing_is_the_same_function() -> None:
+    """No error in either: their quotient is one, not a failure."""
+    silent = tiny("deepseek_v4")
+    torch.nn.init.zeros_(silent.lm_head.weight)
+    found = verify_pointwise(silent, text())
+    assert (found.source_error, found.error, found.ratio) == (0.0, 0.0, 1.0)
+    assert found.verdict().ok
+
+
+def test_mixers_that_are_nothing_drop_nothing() -> None:
+    empty = tiny("deepseek_v4")
+    empty.config.hc_eps = 1e30
+    for layer in empty.model.layers:
+        layer.attn_hc.hc_eps = layer.ffn_hc.hc_eps = 1e30
+    assert verify_pointwise(empty, text()).dropped == 0.0
+
+
 def test_refusals(models: dict[str, Any], tmp_path: Path) -> None:
     model = tiny("deepseek_v4")
     model.save_pretrained(tmp_path / "source")

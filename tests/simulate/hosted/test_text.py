@@ -127,7 +127,12 @@ def test_bad_files(tmp_path: Path) -> None:
     good = folder(tmp_path / "m")
     assert_refused(lambda: read_text(tmp_path / "none", good), "none: not found, expected a text file")
     assert_refused(lambda: read_text(tmp_path, good), "is a folder, expected a text file")
+    assert_refused(lambda: read_text("/dev/null", good), "^/dev/null: is a device, expected a text file$")
     (tmp_path / "a.txt").write_bytes(b"plain \xff text " * 9)
+    for given in ({"context": "8"}, {"context": 8.0}, {"limit": 16.5}, {"limit": True}):
+        name = "context" if "context" in given else "tokens"
+        message = f"^{name}: found .*, expected a whole number$"
+        assert_refused(lambda given=given: read_text(tmp_path / "a.txt", good, **given), message)
     assert_refused(lambda: read_text(tmp_path / "a.txt", tmp_path / "x"), "x: not found, expected the folder of a H")
     assert_refused(lambda: read_text(tmp_path / "a.txt", tmp_path / "a.txt"), "a.txt: is a file, expected the folder")
     (tmp_path / "bare").mkdir()

@@ -208,7 +208,7 @@ def _match_record(ctx: Context, stored: Any) -> None:
             "head": model["head"]["kind"] if model["head"]["kind"] in ("sum", "mean") else None,
             "ledger": sorted(counted["consumed"]),
             "tensors_sha256": record["source"]["tensors_sha256"],
-            "fitted": bool(record.get("refined") or record.get("from_model")),
+            "fitted": "refined" in record or bool(record.get("from_model")),
         }
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
         raise ctx.refused(f"{stored.path.name} record", f"unreadable ({type(error).__name__})") from None

@@ -90,15 +90,16 @@ def places_fault(certificate: Mapping[str, Any], file: Path, source: Path) -> st
     """How a certificate's places differ from what the source's own format says; "" where they do not.
 
     The checker takes it as given which tensor, row and recipe is meant.  Here the format is read anew, with what was
-    set by hand as the sidecar's record has it; a source described by a map stays as it was described.
+    set by hand as the sidecar's record has it; a source described by a map stays as it was described, unless the map
+    bears the name of a format that reads the source too: that says what its model is.
     """
     part = certificate["sidecar"]
     try:
         stored = _Stored(file / part["file"], "")
         name, spelling, settings = (stored.record["source"][key] for key in ("format", "spelling", "settings"))
-        if spelling == "map":
-            return ""
         shards = Shards(source)
+        if spelling == "map":
+            return _named_fault(str(name), shards, stored, part["file"])
         made = read_record(shards, name=name, given=_by_hand(shards, settings))
     except InputError as error:
         return str(error)
@@ -112,11 +113,23 @@ def places_fault(certificate: Mapping[str, Any], file: Path, source: Path) -> st
         ("sidecar.sites", part["sites"], sites),
         ("sidecar.head", part["head"], _head(made)),
         ("sidecar.recipes", part["recipes"], recipes),
-        (f"{part['file']} record model", stored.record.get("model"), json.loads(json.dumps(model_document(made)))),
     ):
         if found != wanted:
             return f"{place}: is not what {made.format} says"
-    return ""
+    return _model_fault(made, stored, part["file"])
+
+
+def _model_fault(made: ModelRecord, stored: _Stored, file: str) -> str:
+    same = stored.record.get("model") == json.loads(json.dumps(model_document(made)))
+    return "" if same else f"{file} record model: is not what {made.format} says"
+
+
+def _named_fault(name: str, shards: Shards, stored: _Stored, file: str) -> str:
+    try:
+        made = read_record(shards, name=name)
+    except InputError:  # a name or a source of its own
+        return ""
+    return "" if isinstance(made, Recognised) else _model_fault(made, stored, file)
 
 
 def _by_hand(shards: Shards, settings: Mapping[str, Any]) -> dict[str, str]:

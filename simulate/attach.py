@@ -259,7 +259,7 @@ def _places(held: HeldSidecar) -> dict[str, str]:
 def _refuse_strangers(streams: Any, held: HeldSidecar) -> None:
     """See that the sidecar was made of this model, by its sizes and by the tensors that conversion keeps or maps."""
     config, place = streams.config, held.path
-    wanted, found = MODELS.get(config.model_type), held.record["source"]["format"]
+    wanted, found = MODELS.get(config.model_type), held.format
     if found != wanted:
         raise InputError(f"{place}: was made of format {found!r}, expected {wanted!r} for {config.model_type}")
     if isinstance(streams.hc_head, GatedHead):
@@ -271,6 +271,7 @@ def _refuse_strangers(streams: Any, held: HeldSidecar) -> None:
     if (config.hc_eps, config.rms_norm_eps) != (held.read_map.eps, held.rms_eps):
         pair = (held.read_map.eps, held.rms_eps)
         raise InputError(f"{place}: hc_eps and rms_norm_eps are {pair}, the model has other ones")
+    _refuse_other_maps(held, config)
     for layer, block in enumerate(streams.layers):
         for name in BRANCHES:
             module = getattr(block, name)
@@ -278,6 +279,20 @@ def _refuse_strangers(streams: Any, held: HeldSidecar) -> None:
                 raise InputError(f"attach: layers.{layer}.{name} is offloaded, expected its tensors in memory")
             if held.comparable:
                 _compare(module, held, 2 * layer + BRANCHES.index(name))
+
+
+def _refuse_other_maps(held: HeldSidecar, config: Any) -> None:
+    """Reads, writes and head of these models differ in their eps alone; a record that says otherwise was changed."""
+    wanted = {"read": (1.0, config.hc_eps), "write": (2.0, 0.0), "head": (1.0, config.hc_eps)}
+    found = {"read": held.read_map, "write": held.write_map, "head": held.head_map}
+    for name, given in found.items():
+        if given is not None and (given.mult, given.eps) != wanted[name]:
+            raise InputError(
+                f"{held.path}: record {name} has mult and eps {(given.mult, given.eps)}, expected {wanted[name]}"
+            )
+    if held.head_map is not None and held.head_rms_eps != config.rms_norm_eps:
+        expected = f"expected {config.rms_norm_eps} as in the model"
+        raise InputError(f"{held.path}: record head_norm_eps is {held.head_rms_eps}, {expected}")
 
 
 def _compare(module: Any, held: HeldSidecar, site: int) -> None:

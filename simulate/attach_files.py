@@ -40,13 +40,15 @@ class Sigmoid:
 class HeldSidecar:
     """A sidecar's float64 tensors by name (without prefix), and what its record says.
 
-    ``comparable``: whether the model it is meant for still holds the source's mixers, so that they can be compared.
+    ``format``: of the source; ``comparable``: whether the model it is meant for still holds the source's mixers, so
+    that they can be compared.
     ``head_map``: None for a head that is a constant row; ``recipe``: Sinkhorn's for gates by the token, else None.
     """
 
     path: Path
     tensors: Mapping[str, Tensor]
     record: Mapping[str, Any]
+    format: str
     comparable: bool
     n: int
     d: int
@@ -129,7 +131,7 @@ def read_sidecar(place: Path) -> HeldSidecar:
         raise InputError(f"{path}: found format {found}, expected {FORMAT!r} version {FORMAT_VERSION}")
     try:
         held = _held(path, tensors, record)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
         raise InputError(f"{path}: record: {type(error).__name__} {error}, expected a complete record") from None
     _check(held)
     return held
@@ -146,11 +148,14 @@ def _held(path: Path, tensors: Mapping[str, Tensor], record: Any) -> HeldSidecar
         key = wrong[0] if wrong else "head.kind"
         expected = wanted.get(key, "gate or mean")
         raise InputError(f"{path}: record {key} is {_at(model, key)!r}, expected {expected!r} to attach it")
-    gated = head["kind"] == "gate"
-    return HeldSidecar(
+    gated, gate = head["kind"] == "gate", record["norm_gate"]
+    if gate is not None:
+        gate = {"eps": float(gate["eps"]), "cap": None if gate["cap"] is None else float(gate["cap"])}
+    held = HeldSidecar(
         path,
         tensors,
         record,
+        str(record["source"]["format"]),
         path.name != CONVERTED and not record.get(FROM_MODEL, False),
         int(model["streams"]),
         int(model["width"]),
@@ -160,9 +165,20 @@ def _held(path: Path, tensors: Mapping[str, Tensor], record: Any) -> HeldSidecar
         _sigmoid(head["map"]) if gated else None,
         float(model["norm"]["eps"]),
         float(model["head_norm_eps"]) if gated else 0.0,
-        record["norm_gate"],
+        gate,
         _recipe(record["recipe"]) if record["mixers"] == "token-gates" else None,
     )
+    _check_kept(held)
+    return held
+
+
+def _check_kept(held: HeldSidecar) -> None:
+    """Biases and scales of the source that a record of fitted tensors keeps. **Raises** ValueError and others."""
+    rows, scales = (2 * held.n, 2) if held.recipe is None else (2 * held.n + held.n**2, 3)
+    for site in range(held.sites if held.refined else 0):
+        shapes = tuple(tuple(kept.shape) for kept in held.source_controller(site))
+        if shapes != ((rows,), (scales,)):
+            raise ValueError(f"refined source {site}: found shapes {shapes}")
 
 
 def _recipe(document: Mapping[str, Any]) -> Recipe:

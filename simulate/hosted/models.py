@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from streamgauge.simulate.attach import BRANCHES, MODELS, attach, streams_module
+from streamgauge.simulate.formats.shards import Shards
 from streamgauge.simulate.hosted.text import read_config
 from streamgauge.simulate.hosted.widened import Widened
 from streamgauge.theory.errors import InputError
@@ -47,6 +48,8 @@ def load_model(folder: str | Path, *, dtype: str = "float32", device_map: Any = 
     if find_spec("transformers") is None:
         raise InputError("running a model needs transformers: pip install 'streamgauge[hf]'")
     _refuse_code(folder, config)
+    if not converted:
+        Shards(folder)  # headers and index are whole, no pickles, nothing out of the folder
     import transformers
 
     loader = getattr(transformers, _LOADERS.get(kind, "AutoModel"))
@@ -60,6 +63,7 @@ def load_model(folder: str | Path, *, dtype: str = "float32", device_map: Any = 
                 dtype=DTYPES[dtype],
                 local_files_only=True,
                 trust_remote_code=False,
+                use_safetensors=True,
                 output_loading_info=True,
                 ignore_mismatched_sizes=True,  # named below; the report of transformers' own refusal is a table
                 **options,

@@ -159,7 +159,7 @@ def _rows(document: dict[str, Any]) -> list[tuple[str, str]]:
         ("gates", f"{document['gate_min']:.3g} to {document['gate_max']:.6g}"),
         ("largest cond(P_l)", f"{document['cond_max']:.4g}"),
         ("log2 growth of the state", f"{document['log2_state_growth']:+.3g}"),
-        ("largest |A P - P' D|", f"{document['residual']:.2g}"),
+        ("largest |A p - (P' D)_p| / |A| |p|", f"{document['residual']:.2g}"),
         _files_row(document["files"]),
     ]
 

@@ -127,7 +127,7 @@ def _sidecar_rows(document: dict[str, Any]) -> list[tuple[str, str]]:
         ("orientation", document["orientation"]),
         ("gates", f"{document['gate_min']:.3g} to {document['gate_max']:.6g}"),
         ("largest cond(P_l)", f"{document['cond_max']:.4g}"),
-        ("largest |A P - P' D|", f"{document['residual']:.2g}"),
+        ("largest |A p - (P' D)_p| / |A| |p|", f"{document['residual']:.2g}"),
         ("tensors", ", ".join(f"{count} {what}" for what, count in counted.items())),
         ("read, written", f"{document['bytes_read'] / 1e6:.3f} MB, {document['bytes_written'] / 1e6:.3f} MB"),
         ("certificate", document["certificate"] or "none"),

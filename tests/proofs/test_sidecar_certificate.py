@@ -241,6 +241,20 @@ def test_the_front_reads_the_format_anew(bench, tmp_path):
     assert "sidecar.sites: is not what deepseek-v4 says" in verdict.reason
 
 
+def test_a_record_cannot_take_its_format_for_a_map_s(bench, tmp_path):
+    """A map describes its source itself, but not what a known format of that name says otherwise."""
+    it = bench("bias")
+    it.record(lambda record: record["source"].update(spelling="map"))
+    it.rehash()
+    cert = tmp_path / "c.json"
+    cert.write_text(cases.sealed_text(it.data))
+    assert check(cert, file=it.new, source=it.old)
+    it.record(lambda record: record["model"]["norm"].update(eps=1e-3))
+    it.rehash()
+    cert.write_text(cases.sealed_text(it.data))
+    assert "record model: is not what deepseek-v4 says" in check(cert, file=it.new, source=it.old).reason
+
+
 def test_the_front_tells_another_eps(bench, tmp_path):
     """Record and certificate agree, the config does not: only the format itself says so."""
     it = bench("bias")

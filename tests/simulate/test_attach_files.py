@@ -82,6 +82,16 @@ def _short(tensors: dict[str, Any], record: dict[str, Any]) -> None:
     del record["model"]["read"]
 
 
+def _changed(*path: str, to: Any) -> Callable[[dict[str, Any], dict[str, Any]], None]:
+    def change(tensors: dict[str, Any], record: dict[str, Any]) -> None:
+        *above, last = path
+        for key in above:
+            record = record[key]
+        record[last] = to
+
+    return change
+
+
 DAMAGE: dict[str, tuple[Callable[[dict[str, Any], dict[str, Any]], None], str]] = {
     "lost": (_lost, r"tensor sites\.3\.gauge\.metric is missing"),
     "extra": (_extra, r"tensor sites\.6\.gates is unknown"),
@@ -92,6 +102,14 @@ DAMAGE: dict[str, tuple[Callable[[dict[str, Any], dict[str, Any]], None], str]] 
     "placement": (_placement, r"record norm\.placement is 'outside', expected 'inside'"),
     "squash": (_squash, r"record squash\.write is 'tanh', expected 'none'"),
     "head": (_head, r"record head\.kind is 'streams', expected 'gate or mean'"),
+    "source": (_changed("source", to=[]), "record: TypeError .*, expected a complete record"),
+    "norm gate": (_changed("norm_gate", to={"eps": 0.0}), "record: KeyError 'cap', expected a complete record"),
+    "refined": (_changed("refined", to={}), "record: KeyError 'source', expected a complete record"),
+    "kept": (_changed("refined", to={"source": []}), "record: IndexError .*, expected a complete record"),
+    "kept shape": (
+        _changed("refined", to={"source": [{"base": [0.0], "scale": [1.0, 1.0]}]}),
+        r"record: ValueError refined source 0: found shapes \(\(1,\), \(2,\)\)",
+    ),
     "short": (_short, "record: KeyError 'read'"),
 }
 

@@ -85,7 +85,7 @@ MUTANTS = {
         "record of mixers": ('            "mixers": record["mixers"],\n', '            "mixers": part["mixers"],\n'),
         "record of sites": ('(len(record["sites"]), moved)', '(len(data["sites"]), part["dynamic"])'),
         "record of tensors": ('record["source"]["tensors_sha256"]', 'fingerprint(part["tensors"])'),
-        "record of a fit": ('bool(record.get("refined") or record.get("from_model"))', "False"),
+        "record of a fit": ('"refined" in record or bool(record.get("from_model"))', "False"),
         "record of the ledger": ('sorted(counted["consumed"])', 'sorted(part["tensors"])'),
         "index unread": ("        _match_index(ctx, file, set(stored.entries))", "        pass"),
         "stale keys": ("        if name in table:\n", "        if False:\n"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -21,6 +22,7 @@ transformers = pytest.importorskip("transformers", minversion="5.24")
 from hf_models import tiny  # noqa: E402
 from hosted_models import files  # noqa: E402
 
+from streamgauge.simulate.attach_files import read_sidecar, write_sidecar  # noqa: E402
 from streamgauge.simulate.hosted.models import (  # noqa: E402
     attached_twin,
     connections,
@@ -154,6 +156,18 @@ def cut_off(path: Path) -> None:
     (path / "model.safetensors").write_bytes(data[: len(data) // 2])
 
 
+def pickled(path: Path) -> None:
+    torch.save(load_file(path / "model.safetensors"), path / "pytorch_model.bin")
+    (path / "model.safetensors").unlink()
+
+
+def outside(path: Path) -> None:
+    """An index that names a file beside the folder."""
+    names = dict.fromkeys(load_file(path / "model.safetensors"), "../one")
+    (path / "model.safetensors").rename(path.parent / "one")
+    (path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": names}))
+
+
 def without(*parts: str) -> Callable[[Path], None]:
     def change(path: Path) -> None:
         tensors = load_file(path / "model.safetensors")
@@ -174,8 +188,10 @@ def config_with(**changed: Any) -> Callable[[Path], None]:
 BAD: dict[str, tuple[Callable[[Path], None], str]] = {
     "stranger": (stranger, "found a model of type 'llama', expected one of deepseek_v4, glm5_next"),
     "no type": (no_type, "found a model of type None"),
-    "no weights": (no_weights, r"cannot be loaded \(OSError"),
-    "cut off": (cut_off, r"cannot be loaded \(SafetensorError"),
+    "no weights": (no_weights, "no safetensors file, expected"),
+    "cut off": (cut_off, "truncated, "),
+    "pickle": (pickled, "holds pytorch_model.bin, a pickle; expected safetensors"),
+    "outside": (outside, r"names '\.\./one', expected a file of the folder itself"),
     "other width": (config_with(hidden_size=48), r"tensor lm_head.weight is \(256, 32\), expected \(256, 48\)"),
     "wrong type": (config_with(hc_mult="4"), r"cannot be loaded \(StrictDataclass\w*: .*'hc_mult' expected int"),
     "layers": (config_with(layer_types=["sliding_attention"]), r"cannot be loaded \(StrictDataclass"),
@@ -205,7 +221,7 @@ def test_bad_folders(case: str, made: Path, tmp_path: Path) -> None:
     shutil.copytree(made / "source", tmp_path / "m")
     load_model(tmp_path / "m")
     change(tmp_path / "m")
-    assert_refused(lambda: load_model(tmp_path / "m"), f"{tmp_path / 'm'}: {message}")
+    assert_refused(lambda: load_model(tmp_path / "m"), f"^{re.escape(str(tmp_path / 'm'))}.*: {message}")
 
 
 def test_bad_arguments(made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -244,3 +260,16 @@ def test_a_model_that_does_not_run_says_so_in_one_line(made: Path) -> None:
         lambda: logits_of(model, torch.zeros(1, 8, dtype=torch.int64)),
         r"DeepseekV4ForCausalLM: does not run on this text \(RuntimeError: .*out of range",
     )
+
+
+@pytest.mark.parametrize("place", ["read mult", "write mult", "write eps", "head map eps", "head_norm_eps"])
+def test_a_record_with_maps_of_another_model_is_refused(place: str, made: Path, tmp_path: Path) -> None:
+    held = read_sidecar(made / "out")
+    record = json.loads(json.dumps(held.record))
+    *above, last = place.split()
+    part = record["model"]
+    for name in above:
+        part = part[name]
+    part[last] += 1.0
+    write_sidecar(tmp_path / "sidecar.safetensors", held.tensors, record)
+    assert_refused(lambda: load_pair(made / "source", tmp_path), f"record {place.split()[0]} .*, expected ")

@@ -9,7 +9,6 @@ measured and tensors fitted on the text it was trained on.  OUT gets deepseek_mi
 from __future__ import annotations
 
 import argparse
-import hashlib
 import json
 import platform
 import tempfile
@@ -23,6 +22,7 @@ from rich.console import Console
 
 import streamgauge as sg
 from streamgauge.pictures import COLOURS, FAINT, INK
+from streamgauge.simulate.checkpoint import file_sha256
 from streamgauge.simulate.data import heldout_text, training_text
 
 CHOICES = ("mean", "token-gates", "identity", "bias")
@@ -71,7 +71,7 @@ def measure(
             texts["held_out"] = made.loss["text"]
             rows += _rows(choice, made)
     return {
-        "checkpoint": {"name": source.name, "sha256": digest(source / "model.safetensors")},
+        "checkpoint": {"name": source.name, "sha256": file_sha256(source / "model.safetensors")},
         **texts,
         "source_perplexity": rows[0]["source_perplexity"],
         "refine_steps": steps,
@@ -110,15 +110,15 @@ def _rows(choice: str, made: Any) -> list[dict[str, Any]]:
     return out
 
 
-def digest(file: Path) -> str:
-    """SHA-256 of a file, in hexadecimal."""
-    return hashlib.sha256(file.read_bytes()).hexdigest()
-
-
 def row(document: Mapping[str, Any], mixers: str, refined: bool) -> dict[str, Any]:
     """The row of a choice, before or after the fit."""
     (found,) = (r for r in document["rows"] if (r["mixers"], r["refined"]) == (mixers, refined))
     return dict(found)
+
+
+def signed(percent: float) -> str:
+    """With sign and two digits; what rounds to nothing is 0.00."""
+    return f"{percent:+.2f}" if abs(percent) >= 0.005 else "0.00"
 
 
 def table(document: Mapping[str, Any]) -> str:
@@ -130,7 +130,7 @@ def table(document: Mapping[str, Any]) -> str:
     for r in document["rows"]:
         steps = f"{document['refine_steps']} steps" if r["refined"] else "none"
         lines.append(
-            f"| {r['mixers']} | {steps} | {r['percent']:+.2f} % | {r['kl']:.2e} | {r['agreement']:.2%} "
+            f"| {r['mixers']} | {steps} | {signed(r['percent'])} % | {r['kl']:.2e} | {r['agreement']:.2%} "
             f"| {r['cond']:.2f} |"
         )
     shares = document["dynamic_share"]
@@ -163,7 +163,7 @@ def picture(path: Path, document: Mapping[str, Any]) -> None:
         left.plot([before["kl"], after["kl"]], [place, place], color=FAINT, linewidth=2, zorder=1)
         for r, colour, mark, above in ((before, COLOURS[1], "o", 7), (after, COLOURS[0], "s", -14)):
             left.plot(r["kl"], place, mark, color=colour, zorder=2)
-            said = f"{r['percent']:+.2f} %"
+            said = f"{signed(r['percent'])} %"
             left.annotate(said, (r["kl"], place), (0, above), textcoords="offset points", ha="center", fontsize=8)
     left.plot([], [], "o", color=COLOURS[1], label="as converted")
     left.plot([], [], "s", color=COLOURS[0], label=f"after {document['refine_steps']} steps of --refine")

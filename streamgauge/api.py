@@ -164,7 +164,7 @@ def sidecar(
     options = _options(mixers, format, settings, map)
     if not isinstance(refine, int):
         raise InputError(f"--refine: found {refine!r}, expected a number of steps")
-    finish = None if why_uncertified(mixers, refined=refine > 0) else certify
+    finish = None if why_uncertified(mixers) else certify
     places = Path(source), Path(destination)
     if text is None:
         found = {"refine": refine or None, "held-out": held_out, "tokens": tokens, "context": context}

@@ -75,8 +75,9 @@ def convert_hosted(
 ) -> Sidecar:
     """Convert as :func:`convert_folder` does, and say what it cost on held-out text.
 
-    The record gains "loss" (the comparison before and, if there was one, after the fit) and "refined".  ``finish`` is
-    called last.
+    The record gains "loss" (the comparison before and, if there was one, after the fit) and "refined".  A fit that
+    finds nothing better on its validation windows leaves the tensors as they were converted.  ``finish`` is called
+    last, and not where tensors were fitted: they are no gauge of the stored mixers.
 
     **Raises** :class:`InputError`, one line, for anything that does not fit, also for a model that does not run here;
     nothing is written then.
@@ -86,7 +87,7 @@ def convert_hosted(
 
     def finished(written: Written) -> None:
         work.measure(written)
-        if finish is not None:
+        if finish is not None and not work.fitted:
             finish(written)
 
     measured = work.calibrated if options.mixers in MEASURED else None
@@ -157,10 +158,14 @@ class _Work:
         extra: dict[str, Any] = {}
         if self.reading.refine:
             fit = refine(twin, model, self.calibration, steps=self.reading.refine, progress=self.progress)
-            after: Comparison = compare(model, twin, self.held_out, progress=self.progress)
-            self.loss["refined"] = after.document()
-            self.fitted = {name: floats(tensor.cpu()) for name, tensor in fitted_tensors(twin).items()}
-            extra = refined_record(fit, self.calibration, written, self.fitted)
+            self.loss["fit"] = {"steps": self.reading.refine, "best_step": fit.best_step}
+            if fit.best_step == 0:
+                extra = {"notes": [f"a fit of {self.reading.refine} steps found nothing better: nothing is fitted"]}
+            else:
+                after: Comparison = compare(model, twin, self.held_out, progress=self.progress)
+                self.loss["refined"] = after.document()
+                self.fitted = {name: floats(tensor.cpu()) for name, tensor in fitted_tensors(twin).items()}
+                extra = refined_record(fit, self.calibration, written, self.fitted)
         update(written, self.fitted, {**extra, "loss": self.loss})
 
     def fitted_form(self, form: NormalForm) -> NormalForm:

@@ -38,6 +38,8 @@ def show_sidecar(made: Sidecar, source: Path, as_json: bool) -> None:
     uncertified = why_uncertified(made.mixers, refined=made.refined)
     for text in (*made.record.notes, *made.form.conditioning.notes, *([uncertified] if uncertified else ())):
         note(text)
+    if made.loss is not None and "fit" in made.loss and not made.refined:
+        note(f"{made.loss['fit']['steps']} steps of --refine found nothing better: the tensors are as converted")
     warning = loss_warning(made)
     if warning is not None:
         warn(warning)

@@ -148,7 +148,7 @@ def test_flags_of_a_text_are_for_other_programs_checkpoints(
 
 
 def test_the_python_way_is_the_same(folder: Path, tmp_path: Path) -> None:
-    given = {"mixers": "mean", "text": str(folder / "text"), "context": 64, "refine": 1}
+    given = {"mixers": "mean", "text": str(folder / "text"), "context": 64, "refine": 8}
     made = sg.sidecar(str(folder / "source"), str(tmp_path / "out"), **copy.deepcopy(given))
     with safe_open(made.path, framework="numpy") as stored:
         assert '"refined"' in stored.metadata()["record"]

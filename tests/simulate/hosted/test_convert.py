@@ -166,9 +166,26 @@ def test_refined_tensors_are_in_the_file_and_the_record_says_so(mixers: str, eit
     assert not (tmp_path / "out" / "certificate.json").exists()
 
 
+def test_a_fit_that_finds_nothing_better_changes_nothing(tmp_path: Path) -> None:
+    """A static model's conversion is exact: every step makes it worse, and the file stays as it was converted."""
+    moving("deepseek_v4", 0.0, vocab_size=256).save_pretrained(tmp_path / "source")
+    given = {"text": text_file(tmp_path / "text", 1024), **READ}
+    plain = sg.sidecar(tmp_path / "source", tmp_path / "plain", **given)
+    made = sg.sidecar(tmp_path / "source", tmp_path / "out", refine=2, **given)
+    assert not made.refined
+    assert made.loss is not None
+    assert made.loss["fit"] == {"steps": 2, "best_step": 0}
+    old, new = load_file(plain.path), load_file(made.path)
+    assert all(np.array_equal(old[name], new[name]) for name in old)
+    record = record_of(made.path)
+    assert "refined" not in record
+    assert "a fit of 2 steps found nothing better: nothing is fitted" in record["notes"]
+    assert sg.check(tmp_path / "out" / "certificate.json", file=tmp_path / "out", source=tmp_path / "source")
+
+
 def test_a_refined_sidecar_still_knows_its_model(case: Case, tmp_path: Path) -> None:
     model, folder = case
-    sg.sidecar(folder / "source", tmp_path / "out", mixers="bias", text=folder / "text", refine=2, **READ)
+    sg.sidecar(folder / "source", tmp_path / "out", mixers="bias", text=folder / "text", refine=8, **READ)
     held = read_sidecar(tmp_path / "out")
     assert held.refined
     assert held.comparable
@@ -188,7 +205,7 @@ def test_a_refined_sidecar_still_knows_its_model(case: Case, tmp_path: Path) -> 
 def test_norm_gates_are_fitted_too(case: Case, tmp_path: Path) -> None:
     _, folder = case
     given = {"mixers": "mean", "text": folder / "text", "norm": sg.NormGate(cap=1.0), **READ}
-    made = sg.sidecar(folder / "source", tmp_path / "out", refine=2, **given)
+    made = sg.sidecar(folder / "source", tmp_path / "out", refine=8, **given)
     tensors = load_file(made.path)
     gate = sg.NormGate(cap=1.0)
     for l in (0, 5):
@@ -198,9 +215,10 @@ def test_norm_gates_are_fitted_too(case: Case, tmp_path: Path) -> None:
 
 def test_a_whole_checkpoint_is_fitted_too(case: Case, tmp_path: Path) -> None:
     _, folder = case
-    given = {"mixers": "mean", "text": folder / "text", "refine": 2, **READ}
+    given = {"mixers": "mean", "text": folder / "text", "refine": 8, **READ}
     full = sg.sidecar(folder / "source", tmp_path / "full", full=True, **given)
     small = sg.sidecar(folder / "source", tmp_path / "small", **given)
+    assert full.refined
     assert full.loss == small.loss
     whole, alone = load_file(full.path), load_file(small.path)
     assert whole.keys() == {f"streamgauge.{name}" for name in alone}

@@ -11,6 +11,7 @@ import typer
 from streamgauge.cli.foreign import FormatFlag, MapFlag, SetFlag, show_sidecar
 from streamgauge.cli.reading import (
     ContextFlag,
+    DeviceMapFlag,
     DtypeFlag,
     HeldOutFlag,
     MixersFlag,
@@ -45,6 +46,7 @@ def command(
     context: ContextFlag = None,
     refine: RefineFlag = 0,
     dtype: DtypeFlag = "float32",
+    device_map: DeviceMapFlag = None,
     full: Annotated[
         bool, typer.Option("--full", help="Another program's checkpoint whole, not only the converted tensors.")
     ] = False,
@@ -63,6 +65,7 @@ def command(
     state, --mixers says what takes its place, and --text measures perplexity, KL and agreement on held-out text.
     """
     given: dict[str, Any] = {"text": text, "held_out": held_out, "tokens": tokens, "context": context}
+    given["device_map"] = device_map
     reads = refine != 0 or dtype != "float32" or any(value is not None for value in given.values())
     foreign = bool(mixers or full or source_format or settings or described or reads)
     _refuse(form, norm, eps, cap, restore, foreign)

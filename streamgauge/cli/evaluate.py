@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from streamgauge.cli.reading import ContextFlag, DtypeFlag, TokensFlag
+from streamgauge.cli.reading import ContextFlag, DeviceMapFlag, DtypeFlag, TokensFlag
 from streamgauge.cli.terminal import JsonFlag, emit_json, following, progress, stdout, table
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ def command(
     tokens: TokensFlag = None,
     context: ContextFlag = None,
     dtype: DtypeFlag = "float32",
+    device_map: DeviceMapFlag = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Perplexity of a Hugging Face model on a text, and with --with how far its converted form is from it.
@@ -39,9 +40,9 @@ def command(
     from streamgauge.api import evaluate
 
     with progress(f"loading {source.name}") as bar:
-        found = evaluate(
-            source, other, text=text, tokens=tokens, context=context, dtype=dtype, progress=following(bar)
-        )
+        size: dict[str, Any] = {"tokens": tokens, "context": context}
+        where: dict[str, Any] = {"dtype": dtype, "device_map": device_map}
+        found = evaluate(source, other, text=text, **size, **where, progress=following(bar))
     given = {"source": str(source), "with": None if other is None else str(other), "text": str(text), "dtype": dtype}
     if as_json:
         emit_json({**given, **found.document()})

@@ -30,3 +30,7 @@ RefineFlag = Annotated[
     int, typer.Option("--refine", metavar="STEPS", help="Then fit the converted tensors to the source's predictions.")
 ]
 DtypeFlag = Annotated[str, typer.Option(help="The model runs in float32, bfloat16 or float64.")]
+DeviceMapFlag = Annotated[
+    str | None,
+    typer.Option("--device-map", metavar="MAP", help="Where the model runs, as in transformers: auto, cpu, ..."),
+]

@@ -66,6 +66,9 @@ def test_the_source_alone(cli: Cli, made: Path) -> None:
     assert alone["source_perplexity"] == both["source_perplexity"]
     assert alone["with"] is None
     assert "kl" not in alone
+    placed = cli("eval", *given, "--device-map", "cpu", "--json").document
+    assert placed == alone
+    assert cli("eval", *given, "--device-map", "nowhere").code == 2
     shown = cli("eval", *given)
     assert f"{alone['source_perplexity']:.6g}" in shown.out
     assert "KL" not in shown.out

@@ -44,7 +44,7 @@ def test_figures_before_and_after_a_fit(cli: Cli, folder: Path, tmp_path: Path) 
     again = cli("eval", folder / "source", "--with", tmp_path / "out", "--text", folder / "text", "--context", 64)
     assert again.code == 0, again.err
 
-    ran = cli("convert", folder / "source", tmp_path / "other", *words, "--refine", 8)
+    ran = cli("convert", folder / "source", tmp_path / "other", *words, "--refine", 8, "--device-map", "cpu")
     assert ran.code == 0, ran.err
     for line in (
         "mean, over 960 tokens of text",

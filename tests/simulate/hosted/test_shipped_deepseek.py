@@ -227,6 +227,18 @@ def test_the_written_table_says_what_the_document_says(documented: dict[str, Any
     assert (BENCHMARKS / f"{table.NAME}.png").stat().st_size < 200_000
 
 
+def test_the_loss_follows_the_dynamic_share(documented: dict[str, Any]) -> None:
+    """The second table, of a model trained with mixers that move more: its text, and that it says so."""
+    place = BENCHMARKS / f"{table.NAME}_strong"
+    strong = json.loads(place.with_suffix(".json").read_text())
+    assert place.with_suffix(".md").read_text() == table.table(strong)
+    assert np.mean(strong["dynamic_share"]) > 3 * np.mean(documented["dynamic_share"])
+    for choice in table.CHOICES:
+        assert table.row(strong, choice, False)["kl"] > 10 * table.row(documented, choice, False)["kl"]
+        assert table.row(strong, choice, True)["kl"] < table.row(strong, choice, False)["kl"]
+    assert table.row(strong, "mean", True)["percent"] > table.REFINED
+
+
 def test_the_table_can_be_made_again(documented: dict[str, Any]) -> None:
     """Rows without a fit, on part of both texts, with the figures of the whole ones near."""
     choices = ("mean", "identity")

@@ -101,7 +101,7 @@ def sealed(
     made = Certificate({**data, "digest": hashlib.sha256(canonical).hexdigest()})
     result = checker.check_text(made.text, file=file, source=source, work=_PATIENCE, weights=weights)
     if not result.accepted:
-        raise InputError(f"certificate: cannot be given, {result.reason.removeprefix('accepted, but ')}")
+        raise InputError(f"certificate: cannot be given, {result.reason.removeprefix('consistent, but ')}")
     return made
 
 

@@ -701,7 +701,7 @@ def check_text(text: str, *, file: Any = None, source: Any = None, work: int = 1
         if source is not None and file is None:
             raise Refused("--source", "needs --file too")
         if file is not None:
-            start = "accepted, but does not match the file: "
+            start = "consistent, but file or source do not match: "
             ctx.weights = weights
             compared = beside("checker_sidecar.py" if "sidecar" in data else "checker_files.py")
             compared["match"](ctx, Path(file), None if source is None else Path(source))

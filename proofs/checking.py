@@ -32,7 +32,7 @@ def check(
     if result.accepted and source is not None:
         fault = _source_fault(path, file, source)
         if fault:
-            return Verdict(False, f"accepted, but does not match the file: {fault}", result.facts)
+            return Verdict(False, f"consistent, but file or source do not match: {fault}", result.facts)
     return Verdict(result.accepted, result.reason, result.facts)
 
 

@@ -173,7 +173,8 @@ def from_document(document: Any) -> tuple[ModelConfig, dict[str, Any]]:
     if not isinstance(document, Mapping):
         raise InputError(f"config: found {type(document).__name__}, expected an object")
     if document.get("format") != FORMAT:
-        raise InputError(f"config format: found {document.get('format')!r}, expected {FORMAT!r}")
+        foreign = "; another program's checkpoint: sg.sidecar, sg.inspect_format" if "model_type" in document else ""
+        raise InputError(f"config format: found {document.get('format')!r}, expected {FORMAT!r}{foreign}")
     version = document.get("format_version")
     if version != FORMAT_VERSION or isinstance(version, bool):
         raise InputError(f"config format_version: found {version!r}, expected {FORMAT_VERSION}")

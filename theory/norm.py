@@ -44,7 +44,7 @@ def norm_form(base: NormalForm, gate: NormGate) -> NormalForm:
     if base.norm is not None:
         raise InputError("norm gate: the form has one already, expected a base form without")
     scales = _exact_scales(base, gate) if base.chain.exact else _float_scales(base, gate)
-    total = -float(scales.log2_scales[-1])
+    total = 0.0 - float(scales.log2_scales[-1])  # not -0
     changed: dict[str, Any] = {}
     if not base.chain.exact:
         changed["gauge"] = tuple(s * p for s, p in zip(_scales(scales.factors), base.gauge))

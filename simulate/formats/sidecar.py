@@ -216,7 +216,7 @@ def _refuse_dynamic(record: ModelRecord, shards: Shards) -> None:
         raise InputError(
             f"{shards.folder}: {len(dynamic)} of {len(record.mixers)} mixers depend on the state, {mixer.name} most: "
             f"its logits move by {share.logit_rms:.3g} (RMS) and A by {worst:.1%}; expected static ones, or --mixers "
-            "bias to drop the dynamic part"
+            "bias to drop the dynamic part, or mean with --text FILE where transformers runs the model"
         )
 
 

@@ -85,7 +85,9 @@ class Pointwise:
             if not found <= limit:
                 reason = f"{figure.replace('_', ' ')} {found:.3g}, expected at most {limit:g}"
                 return Verdict(False, reason, {"figure": figure, "found": found, "limit": limit})
-        return Verdict(True, f"same function on {self.tokens} tokens", {"exact": self.exact, name: limits[name]})
+        return Verdict(
+            True, f"same function on {self.tokens} tokens", {"exact": self.exact, name: getattr(self, name)}
+        )
 
     def document(self) -> dict[str, Any]:
         """The figures by name."""

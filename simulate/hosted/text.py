@@ -136,6 +136,8 @@ def read_config(folder: Path) -> Mapping[str, Any]:
         raise InputError(f"{place}: is no readable JSON ({str(error).splitlines()[0]})") from None
     if not isinstance(config, dict):
         raise InputError(f"{place}: found {type(config).__name__}, expected an object")
+    if config.get("format") == "streamgauge":
+        raise InputError(f"{folder}: is a streamgauge checkpoint, expected a Hugging Face model (see sg.crosscheck)")
     return config
 
 

@@ -30,7 +30,7 @@ def command(
     if as_json:
         emit_json({"ok": verdict.ok, "reason": verdict.reason, "facts": verdict.witness})
     else:
-        word = "accepted" if verdict.ok else "refused"
-        stdout().print(f"{word}: {one_line(verdict.reason)}", soft_wrap=True)
+        reason = one_line(verdict.reason)  # an accepted one says so itself
+        stdout().print(reason if verdict.ok else f"refused: {reason}", soft_wrap=True)
     if not verdict.ok:
         raise Failed

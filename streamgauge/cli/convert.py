@@ -135,7 +135,7 @@ def summary(made: Conversion, source: Path, destination: Path) -> dict[str, Any]
         "gate_min": min(gates, default=1.0),
         "gate_max": max(gates, default=1.0),
         "cond_max": made.form.conditioning.worst,
-        "log2_state_growth": 0.0 if form.norm is None else float(-form.norm.log2_scales[-1]),
+        "log2_state_growth": 0.0 if form.norm is None else 0.0 - float(form.norm.log2_scales[-1]),
         "residual": float(form.residuals().max(initial=0.0)),
         "notes": list(made.form.conditioning.notes),
         "files": _files(destination),

@@ -35,17 +35,21 @@ def show_sidecar(made: Sidecar, source: Path, as_json: bool) -> None:
     """What ``convert`` says about a sidecar."""
     from streamgauge.proofs.sidecar import why_uncertified
 
+    notes = [*made.record.notes, *made.form.conditioning.notes]
     uncertified = why_uncertified(made.mixers, refined=made.refined)
-    for text in (*made.record.notes, *made.form.conditioning.notes, *([uncertified] if uncertified else ())):
-        note(text)
+    if uncertified is not None:
+        notes.append(uncertified)
     if made.loss is not None and "fit" in made.loss and not made.refined:
-        note(f"{made.loss['fit']['steps']} steps of --refine found nothing better: the tensors are as converted")
+        notes.append(f"{made.loss['fit']['steps']} steps of --refine found nothing better: nothing is fitted")
     warning = loss_warning(made)
+    if made.loss is None and warning is not None:
+        notes.append(f"the loss was not measured: {how_to_measure(made, source)}")
     if warning is not None:
         warn(warning)
-    if made.loss is None and warning is not None:
-        note(f"the loss was not measured: {how_to_measure(made, source)}")
-    document = sidecar_document(made, source)
+    for text in notes:
+        note(text)
+    warnings = [] if warning is None else [warning]
+    document = {**sidecar_document(made, source), "warnings": warnings, "notes": notes}
     if as_json:
         emit_json(document)
         return
@@ -120,6 +124,8 @@ def sidecar_document(made: Sidecar, source: Path) -> dict[str, Any]:
 
 def _sidecar_rows(document: dict[str, Any]) -> list[tuple[str, str]]:
     counted = document["tensors"]
+    # A fit moves the gates off the mixers: what is a residual before is the size of that move after.
+    fitted = ", fitted" if "refined" in (document["loss"] or {}) else ""
     return [
         ("format", f"{document['format']} ({document['spelling']})"),
         ("form", document["form"]),
@@ -127,9 +133,9 @@ def _sidecar_rows(document: dict[str, Any]) -> list[tuple[str, str]]:
         ("sites, streams", f"{document['sites']}, {document['streams']}"),
         ("static sites", f"{document['static_sites']} of {document['sites']}"),
         ("orientation", document["orientation"]),
-        ("gates", f"{document['gate_min']:.3g} to {document['gate_max']:.6g}"),
+        (f"gates{fitted}", f"{document['gate_min']:.3g} to {document['gate_max']:.6g}"),
         ("largest cond(P_l)", f"{document['cond_max']:.4g}"),
-        ("largest |A p - (P' D)_p| / |A| |p|", f"{document['residual']:.2g}"),
+        (f"largest |A p - (P' D)_p| / |A| |p|{fitted}", f"{document['residual']:.2g}"),
         ("tensors", ", ".join(f"{count} {what}" for what, count in counted.items())),
         ("read, written", f"{document['bytes_read'] / 1e6:.3f} MB, {document['bytes_written'] / 1e6:.3f} MB"),
         ("certificate", document["certificate"] or "none"),
@@ -146,7 +152,8 @@ def _mixer_rows(document: dict[str, Any]) -> list[tuple[str, str]]:
     return [
         ("mixers", f"{document['mixers']}, over {seen['tokens']} tokens of {seen['text'].get('name', 'a text')}"),
         ("their dynamic share", f"{min(shares):.1%} to {max(shares):.1%}"),
-        ("left out by the gates", f"up to {in_source:.1%} of A in the source's streams, {here:.1%} in the converted"),
+        ("gates leave out of A, in X", f"up to {in_source:.1%}"),
+        ("gates leave out of A, in Y = P^-1 X", f"up to {here:.1%}"),
     ]
 
 

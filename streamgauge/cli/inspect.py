@@ -36,8 +36,9 @@ def command(
     (backward) sum of |A|.  running: the product of the mixers so far (second singular value, effective rank,
     identity gauge).
 
-    Also for checkpoints of other programs (DeepSeek-V4, GLM-5.3-Flash, Liger, ...): mixers at their biases, and how
-    far they move with the state; only hyper-connection tensors are read.
+    Also for checkpoints of other programs (DeepSeek-V4, GLM-5.3-Flash, Liger, ...): mixers at their biases, and by
+    how much they move (RMS change of A for states in random directions; over a text: convert --text).  Only
+    hyper-connection tensors are read.
     """
     if out is not None and out.exists() and not out.is_dir():
         raise InputError(f"{out}: is a file, expected a directory for the pictures")

@@ -10,8 +10,9 @@ import typer
 MixersFlag = Annotated[
     str | None,
     typer.Option(
-        help="Another program's mixers that depend on the state: exact (refuse them), bias, mean, token-gates or "
-        "identity. All but the first lose something; with --text it is said how much."
+        help="Another program's mixers that depend on the state: exact (the default: refuse them), bias "
+        "(A at its bias), mean (over --text), token-gates (mean, with gates of every token; Sinkhorn still runs) or "
+        "identity (no mixing; not --form identity). All but the first lose something; --text says how much."
     ),
 ]
 TextFlag = Annotated[

@@ -172,7 +172,8 @@ SOURCES: dict[str, tuple[Callable[[Path], object], str]] = {
     ),
     "foreign config": (
         lambda source: (source / "config.json").write_text('{"model_type": "llama"}'),
-        "{source}/config.json: config format: found None, expected 'streamgauge'",
+        "{source}/config.json: config format: found None, expected 'streamgauge'; another program's "
+        "checkpoint: sg.sidecar, sg.inspect_format",
     ),
     "unknown recipe": (
         model(recipe="sinkhorn"),

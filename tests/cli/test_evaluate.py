@@ -90,6 +90,11 @@ def test_the_table_says_the_figures(cli: Cli, made: Path) -> None:
     assert found["flipped"] > 0
 
 
+def own_checkpoint(folder: Path) -> Path:
+    with sg.example_checkpoint("static") as found:
+        return Path(shutil.copytree(found, folder / "own", dirs_exist_ok=True))
+
+
 Change = Callable[[Path], list[Any]]
 BAD: dict[str, tuple[Change, str]] = {
     "missing text": (lambda m: [m / "source", "--text", m / "no.txt"], "{m}/no.txt: not found, expected a text file"),
@@ -123,6 +128,10 @@ BAD: dict[str, tuple[Change, str]] = {
     "no model": (
         lambda m: [m, "--text", m / "text.txt"],
         "{m}: has no config.json, expected the folder of a Hugging Face model",
+    ),
+    "own checkpoint": (
+        lambda m: [own_checkpoint(m), "--text", m / "text.txt"],
+        "{m}/own: is a streamgauge checkpoint, expected a Hugging Face model (see sg.crosscheck)",
     ),
     "converted source": (
         lambda m: [m / "full", "--text", m / "text.txt"],

@@ -48,7 +48,8 @@ def test_figures_before_and_after_a_fit(cli: Cli, folder: Path, tmp_path: Path) 
     assert ran.code == 0, ran.err
     for line in (
         "mean, over 960 tokens of text",
-        "left out by the gates",
+        "gates leave out of A, in Y = P^-1 X",
+        "|A| |p|, fitted",
         "320 tokens of text, float32",
         "perplexity of the source",
         "perplexity converted",

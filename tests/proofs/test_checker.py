@@ -222,7 +222,7 @@ def test_command_line_faults(tmp_path, documents):
         ((tmp_path / "none.json",), 1, "none.json: not found or not a file"),
         ((tmp_path,), 1, "not found or not a file"),
         ((fifo,), 1, "not found or not a file"),
-        ((cert, "--file", tmp_path), 1, "accepted, but does not match the file: model: missing"),
+        ((cert, "--file", tmp_path), 1, "consistent, but file or source do not match: model: missing"),
         ((cert, "--source", tmp_path), 1, "refused: --source: needs --file too"),
         ((cert, "--work", "3"), 0, "accepted: binary form"),
     ):

@@ -181,7 +181,7 @@ def test_logits_are_run_again_by_the_front(bench, tmp_path):
     cert.write_text(cases.sealed_text(it.data))
     verdict = check(cert, file=it.new, source=it.old)
     assert not verdict
-    assert "does not match the file: sites[1].mixer: differs from the source's by" in verdict.reason
+    assert "file or source do not match: sites[1].mixer: differs from the source's by" in verdict.reason
 
 
 STRANGE_LOGITS = {
@@ -216,7 +216,7 @@ def test_config_that_no_checkpoint_has_is_told(bench, tmp_path):
     cert = tmp_path / "c.json"
     cert.write_text(cases.sealed_text(it.data))
     reason = check(cert, file=it.new, source=it.old).reason
-    assert reason.startswith("accepted, but does not match the file: ")
+    assert reason.startswith("consistent, but file or source do not match: ")
 
 
 @pytest.fixture(scope="module")
@@ -368,6 +368,8 @@ def test_what_the_files_would_refuse_is_not_given(tmp_path):
     config = replace(BASE, residual="hc", mixer="matrix", recipe=None)
     mixers = [np.diag([1e30, 1.0, 1e-30]), np.diag([1e-30, 1.0, 1e30])]
     source = save_model(tmp_path / "source", with_mixers(config, mixers))
-    with pytest.raises(InputError, match=r"^certificate: cannot be given, does not match .*controllers off"):
+    with pytest.raises(
+        InputError, match=r"^certificate: cannot be given, file or source do not match: .*controllers off"
+    ):
         convert(source, tmp_path / "out", form="binary")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["source"]

@@ -160,7 +160,7 @@ def test_random_tamperings(originals, tmp_path):
             folder = originals[name][1]
             told = checker.check_path(cert, file=folder or Path(tmp_path))
             assert not told.accepted
-            assert told.reason.startswith("accepted, but does not match the file: "), told.reason
+            assert told.reason.startswith("consistent, but file or source do not match: "), told.reason
             matched += folder is not None
         else:
             assert PLACE.match(result.reason), (where, result.reason)
@@ -200,7 +200,7 @@ def test_true_alterations_differ_from_the_file_bit_for_bit(originals, name, tmp_
             if is_true(changed):
                 tried += 1
                 reason = checker.check_text(cases.sealed_text(changed), file=bare).reason
-                assert reason.startswith("accepted, but does not match the file: "), (path, reason)
+                assert reason.startswith("consistent, but file or source do not match: "), (path, reason)
                 assert "differs from the certificate" in reason
     assert tried > 30, tried
 

@@ -13,7 +13,7 @@ from safetensors.numpy import load_file, save_file
 
 from streamgauge.proofs import checker
 
-START = "accepted, but does not match the file: "
+START = "consistent, but file or source do not match: "
 NAMES = ("graded-gate", "norm-linear", "identity", "static", "logits")
 
 

@@ -22,7 +22,7 @@ from streamgauge.simulate.formats.calibration import Calibration
 from streamgauge.simulate.formats.sidecar import Options, convert_folder
 from streamgauge.theory.form import NormGate
 
-START = "accepted, but does not match the file: "
+START = "consistent, but file or source do not match: "
 INDEX = "model.safetensors.index.json"
 SMALL = {**DEEPSEEK, "num_hidden_layers": 1}
 MIXED = Calibration(

@@ -103,7 +103,7 @@ def save(
         for written in beside.iterdir():
             written.chmod(0o644)
         beside.chmod(0o755)
-        _put(beside, target)
+        put_in_place(beside, target)
     except (OSError, SafetensorError) as error:  # no space left, and the like
         reason = getattr(error, "strerror", None) or str(error).splitlines()[0]
         raise InputError(f"{target}: cannot be written ({reason})") from None
@@ -254,12 +254,15 @@ def _file_bytes(path: Path, limit: int) -> bytes:
     return path.read_bytes()
 
 
-def _put(beside: Path, target: Path) -> None:
-    """Rename the finished directory into place; a replaced one goes only after the new one stands."""
+def put_in_place(beside: Path, target: Path, mark: str = "old") -> None:
+    """Rename the finished directory into place; a replaced one goes only after the new one stands.
+
+    ``mark``: part of the name that the replaced one has meanwhile, beside ``target``.
+    """
     if not target.exists():
         beside.rename(target)
         return
-    old = Path(tempfile.mkdtemp(prefix=f".{target.name}.old.", dir=target.parent))
+    old = Path(tempfile.mkdtemp(prefix=f".{target.name}.{mark}.", dir=target.parent))
     target.rename(old / target.name)
     try:
         beside.rename(target)

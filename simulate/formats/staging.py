@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from streamgauge.simulate.checkpoint import put_in_place
 from streamgauge.theory.errors import InputError
 
 
@@ -35,28 +36,13 @@ def staged(target: Path) -> Iterator[Path]:
     try:
         yield folder
         folder.chmod(0o755)  # files have the user's own mode; a linked one is the source's and is left alone
-        _put(folder, target)
+        put_in_place(folder, target, "partial")  # as leftovers are called that are swept
     except OSError as error:
         raise InputError(f"{target}: cannot be written ({error.strerror or error})") from None
     finally:
         if lock is not None:
             os.close(lock)
         shutil.rmtree(folder, ignore_errors=True)
-
-
-def _put(folder: Path, target: Path) -> None:
-    if not target.exists():
-        folder.rename(target)
-        return
-    old = Path(tempfile.mkdtemp(prefix=f".{target.name}.partial.", dir=target.parent))
-    target.rename(old / target.name)
-    try:
-        folder.rename(target)
-    except OSError:
-        (old / target.name).rename(target)
-        raise
-    finally:
-        shutil.rmtree(old, ignore_errors=True)
 
 
 def _lock(folder: Path) -> int | None:

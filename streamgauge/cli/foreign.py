@@ -11,7 +11,7 @@ import typer
 
 from streamgauge.api import CERTIFICATE
 from streamgauge.cli.evaluate import loss_rows
-from streamgauge.cli.terminal import emit_json, note, say, stdout, stream_rows, table, warn
+from streamgauge.cli.terminal import emit_json, say, show_found, stream_rows, table
 
 if TYPE_CHECKING:
     from streamgauge.simulate.formats.detect import Recognised
@@ -44,16 +44,10 @@ def show_sidecar(made: Sidecar, source: Path, as_json: bool) -> None:
     warning = loss_warning(made)
     if made.loss is None and warning is not None:
         notes.append(f"the loss was not measured: {how_to_measure(made, source)}")
-    if warning is not None:
-        warn(warning)
-    for text in notes:
-        note(text)
     warnings = [] if warning is None else [warning]
     document = {**sidecar_document(made, source), "warnings": warnings, "notes": notes}
-    if as_json:
-        emit_json(document)
-        return
-    stdout().print(table(f"{source} converted to {made.path}", ("", ""), _sidecar_rows(document)))
+    shown = table(f"{source} converted to {made.path}", ("", ""), _sidecar_rows(document))
+    show_found(warnings, notes, document, [shown], as_json)
 
 
 TAKEN = {
@@ -182,17 +176,8 @@ def show_recognised(found: Recognised, source: Path, as_json: bool) -> None:
 
 def show_inspection(found: FormatInspection, source: Path, as_json: bool, pictures: list[Path]) -> None:
     """What ``inspect`` says about another program's checkpoint."""
-    for warning in found.warnings:
-        warn(warning)
-    for text in found.notes:
-        note(text)
-    if as_json:
-        emit_json(inspection_document(found, source, pictures))
-        return
-    for made in _tables(found, source):
-        stdout().print(made)
-    for picture in pictures:
-        say(f"picture: {picture}")
+    shown = inspection_document(found, source, pictures)
+    show_found(found.warnings, found.notes, shown, _tables(found, source), as_json, pictures)
 
 
 def inspection_document(found: FormatInspection, source: Path, pictures: list[Path]) -> dict[str, Any]:

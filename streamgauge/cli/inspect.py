@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from streamgauge.cli.foreign import FormatFlag, MapFlag, SetFlag, show_inspection, show_recognised
-from streamgauge.cli.terminal import JsonFlag, emit_json, note, progress, say, stdout, stream_rows, table, warn
+from streamgauge.cli.terminal import JsonFlag, progress, show_found, stream_rows, table
 from streamgauge.theory.errors import InputError
 
 if TYPE_CHECKING:
@@ -50,17 +50,8 @@ def command(
     with progress(f"inspecting {source.name}"):
         found = inspect(source)
         pictures = [] if out is None else draw(found, out, source.name)
-    for warning in found.warnings:
-        warn(warning)
-    for text in found.notes:
-        note(text)
-    if as_json:
-        emit_json(document(found, source, pictures))
-        return
-    for made in _tables(found, source):
-        stdout().print(made)
-    for picture in pictures:
-        say(f"picture: {picture}")
+    shown = document(found, source, pictures)
+    show_found(found.warnings, found.notes, shown, _tables(found, source), as_json, pictures)
 
 
 def _foreign(source: Path) -> bool:

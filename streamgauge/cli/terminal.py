@@ -120,6 +120,28 @@ def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]], 
     return made
 
 
+def show_found(
+    warnings: Sequence[str],
+    notes: Sequence[str],
+    document: Mapping[str, Any],
+    tables: Sequence[Table],
+    as_json: bool,
+    pictures: Sequence[Path] = (),
+) -> None:
+    """What a command found: warnings and notes on stderr, then the document as JSON, or its tables and pictures."""
+    for text in warnings:
+        warn(text)
+    for text in notes:
+        note(text)
+    if as_json:
+        emit_json(document)
+        return
+    for made in tables:
+        stdout().print(made)
+    for picture in pictures:
+        say(f"picture: {picture}")
+
+
 def number(value: object) -> str:
     """A number in three digits, short enough for a table."""
     if value is None:
